@@ -1,0 +1,38 @@
+"""Data: found, checked, encoded by a public map, dealt to clients and stacked."""
+
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "DatasetInfo",
+    "load_dataset",
+    "describe",
+    "encode_adult",
+    "clip_norms",
+    "with_bias",
+    "PARTITIONS",
+    "labels_per_client",
+    "one_class_per_client",
+    "dirichlet",
+    "iid",
+    "Federation",
+    "make_federation",
+    "federation_from_arrays",
+    "mask",
+    "DataFiles",
+    "cache_dir",
+    "fetch",
+]
+
+from fedpdm.data.datasets import (
+    DATASETS,
+    Dataset,
+    DatasetInfo,
+    clip_norms,
+    describe,
+    encode_adult,
+    load_dataset,
+    with_bias,
+)
+from fedpdm.data.federation import Federation, federation_from_arrays, make_federation, mask
+from fedpdm.data.partition import PARTITIONS, dirichlet, iid, labels_per_client, one_class_per_client
+from fedpdm.data.sources import DataFiles, cache_dir, fetch

@@ -1,0 +1,7 @@
+"""Losses, penalties and the problem that they make together."""
+
+from fedpdm.problem.losses import LOSSES, Loss, logistic, softmax
+from fedpdm.problem.objective import Problem
+from fedpdm.problem.penalties import PENALTIES, Penalty
+
+__all__ = ["LOSSES", "Loss", "logistic", "softmax", "Problem", "PENALTIES", "Penalty"]

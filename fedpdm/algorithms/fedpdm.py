@@ -1,0 +1,81 @@
+"""FedPDM: the primal-dual method of Algorithm 1, without its noise (that is the privacy boundary's work)."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from fedpdm.algorithms.base import Algorithm, Reports, element_wise_mean, replace_rows
+from fedpdm.errors import ConfigError
+from fedpdm.problem.penalties import Penalty
+
+__all__ = ["fedpdm", "SERVER_RULES", "ClientState", "ServerState"]
+
+SERVER_RULES = ("participants", "cached", "dual-memory")
+
+
+class ClientState(NamedTuple):
+    dual: Array  # lambda_i
+
+
+class ServerState(NamedTuple):
+    x0: Array
+    memory: Array  # one row per client: y_i ("cached"), lambda_i ("dual-memory"), or no row at all ("participants")
+
+
+def fedpdm(*, rho: float, server_rule: str = "participants") -> Algorithm:
+    r"""Federated primal-dual method.
+
+    The augmented Lagrangian is
+
+    $$\frac1N\sum_i \big[f_i(x_i) + \lambda_i^\top(x_0 - x_i) + \frac\rho2\|x_0 - x_i\|^2\big] + h(x_0).$$
+
+    A client minimises over its $x_i$ (so $v_i = -\lambda_i$, $w = \rho$), moves its dual and sends one vector:
+
+    $$\lambda_i \leftarrow \lambda_i + \rho (x_0 - x_i), \qquad y_i = x_i - \lambda_i/\rho.$$
+
+    The server minimises over $x_0$: $x_0 = \mathrm{prox}_{h/\rho}(u)$, where $u$ follows the server rule:
+
+    - "participants": mean of $y_i$ over the round's participants (the paper);
+    - "cached": mean over all N of the last $y_i$ that each client sent;
+    - "dual-memory": mean of $x_i$ over the participants, minus the mean of $\lambda_i$ over all N, divided by $\rho$.
+      The server recomputes both from $y_i$ alone: $\lambda_i' = (\lambda_i + \rho (x_0 - y_i))/2$.
+
+    With full participation the three are the same.
+    """
+    if not rho > 0:
+        raise ConfigError(f"Expected algorithm.rho={rho} > 0: it is the weight of the proximal term.")
+    if server_rule not in SERVER_RULES:
+        raise ConfigError(f"Unknown algorithm.server_rule={server_rule!r}: choose one of {', '.join(SERVER_RULES)}.")
+
+    def init_client(x0: Array) -> ClientState:
+        return ClientState(jnp.zeros_like(x0))
+
+    def init_server(x0: Array, clients: int) -> ServerState:
+        rows = 0 if server_rule == "participants" else clients
+        start = x0 if server_rule == "cached" else jnp.zeros_like(x0)
+        return ServerState(x0, jnp.broadcast_to(start, (rows, *x0.shape)))
+
+    def linear_term(state: ClientState) -> Array:
+        return -state.dual
+
+    def client_update(state: ClientState, x0: Array, x: Array) -> tuple[ClientState, Array]:
+        dual = state.dual + rho * (x0 - x)
+        return ClientState(dual), x - dual / rho
+
+    def server_update(state: ServerState, reports: Reports, penalty: Penalty) -> ServerState:
+        y, clients, present = reports
+        memory = state.memory
+        if server_rule == "participants":
+            mean = element_wise_mean(y, present)
+        elif server_rule == "cached":
+            memory = replace_rows(memory, clients, y, present)
+            mean = jnp.mean(memory, axis=0)
+        else:
+            duals = (memory[clients] + rho * (state.x0 - y)) / 2
+            memory = replace_rows(memory, clients, duals, present)
+            mean = element_wise_mean(y + duals / rho, present) - jnp.mean(memory, axis=0) / rho
+        x0 = jnp.where(jnp.any(present), penalty.prox(mean, 1 / rho), state.x0)
+        return ServerState(x0, memory)
+
+    return Algorithm("fedpdm", rho, init_client, init_server, linear_term, client_update, server_update)

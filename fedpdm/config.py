@@ -1,0 +1,258 @@
+"""An experiment as typed, validated values, to and from TOML."""
+
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import tomlkit
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from fedpdm.errors import ConfigError
+
+__all__ = ["Config", "load_config", "preset_names", "to_toml", "digest"]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Data(Section):
+    name: str = Field(default="mnist", description='data set: "mnist", "adult" or "digits"')
+    clients: int = Field(default=100, ge=1, description="number of clients N that the examples are dealt to")
+    partition: Literal["labels", "one-class", "dirichlet", "iid"] = Field(
+        default="labels", description='how they are dealt: "labels", "one-class", "dirichlet" or "iid"'
+    )
+    labels_per_client: int = Field(default=4, ge=1, description='different labels per client, for partition = "labels"')
+    dirichlet_alpha: float = Field(
+        default=0.5, gt=0, description='evenness of the label mix, for partition = "dirichlet"'
+    )
+    partition_seed: int = Field(default=0, ge=0, description="seed of the dealing, apart from the run's own seed")
+    radius: float = Field(
+        default=0.0, ge=0, description="cut every example's norm to this radius; 0 leaves it as it is"
+    )
+
+
+class ProblemSection(Section):
+    loss: Literal["logistic", "softmax"] = Field(
+        default="softmax", description='"logistic" (the paper\'s, true class only) or "softmax"'
+    )
+    beta: float = Field(default=0.0, ge=0, description="weight of the non-convex term sum x^2/(1+x^2)")
+    penalty: Literal["none", "l1", "elastic-net", "l2", "mcp", "scad", "l0", "group-lasso", "box"] = Field(
+        default="l1", description="non-smooth term h, through its prox at the server"
+    )
+    gamma: float = Field(default=0.0, ge=0, description="strength of the penalty")
+    penalty_scale: Literal["mean", "sum"] = Field(
+        default="mean",
+        description='"mean": gamma on the mean objective; "sum": on the sum over clients, so gamma/N on the mean',
+    )
+    penalty_mix: float = Field(default=0.5, ge=0, le=1, description="share of L1 in the elastic net")
+    penalty_concavity: float = Field(default=3.7, gt=0, description="concavity of MCP and SCAD (SCAD: above 2)")
+    penalty_lower: float = Field(default=-1.0, description="lower limit of the box")
+    penalty_upper: float = Field(default=1.0, description="upper limit of the box")
+
+
+class AlgorithmSection(Section):
+    name: Literal["fedpdm", "fedavg", "fedprox", "scaffold", "feddyn"] = Field(
+        default="fedpdm", description="algorithm"
+    )
+    rho: float = Field(default=1.0, gt=0, description="weight rho of the proximal term")
+    server_rule: Literal["participants", "cached", "dual-memory"] = Field(
+        default="participants",
+        description='what the server averages: "participants" (the paper), "cached" or "dual-memory"',
+    )
+
+
+class Local(Section):
+    steps: int = Field(default=10, ge=1, description="local steps per round; the most steps when a tolerance is set")
+    batch_size: int = Field(
+        default=10, ge=0, description="examples per local step; 0 takes all of the client's examples"
+    )
+    step_size: float = Field(default=0.1, gt=0, description="local step size eta at round 0")
+    schedule: Literal["constant", "inverse-sqrt"] = Field(
+        default="constant", description='"constant", or "inverse-sqrt": eta / sqrt(1 + t)'
+    )
+    tolerance: float = Field(
+        default=0.0, ge=0, description="stop when the squared norm of the step's direction is below; 0: never"
+    )
+
+
+class Rounds(Section):
+    total: int = Field(default=100, ge=1, description="number of communication rounds T")
+    participants: int = Field(default=30, ge=1, description="clients K that take part in a round")
+    all_first: bool = Field(default=True, description="let every client take part in the first round (S_0 = all)")
+
+
+class Privacy(Section):
+    mechanism: Literal["none", "paper", "sound"] = Field(
+        default="none", description='"none"; "paper" and "sound" are not built yet'
+    )
+    epsilon: float | None = Field(default=None, gt=0, description="total privacy budget; needs a mechanism")
+    delta: float = Field(default=1e-5, gt=0, lt=1, description="delta of the guarantee; used with a mechanism")
+
+
+class Compression(Section):
+    uplink: float = Field(default=1.0, gt=0, le=1, description="share of coordinates that a client sends")
+    downlink: float = Field(default=1.0, gt=0, le=1, description="share of coordinates that the server sends")
+
+
+class Metrics(Section):
+    evaluate_every: int = Field(default=1, ge=1, description="rounds between test accuracies")
+    diagnose_every: int = Field(
+        default=10, ge=1, description="rounds between objective and stationarity, which read all training data"
+    )
+    tail: float = Field(
+        default=0.5, gt=0, le=1, description="the averaged model is the mean over this last share of the rounds"
+    )
+
+
+class Config(Section):
+    """One experiment. Every key has a default; `fedpdm config show PRESET` prints them all."""
+
+    seed: int = Field(default=0, ge=0, lt=2**31, description="seed of the initial point, the sampling and the batches")
+    data: Data = Field(default_factory=Data)
+    problem: ProblemSection = Field(default_factory=ProblemSection)
+    algorithm: AlgorithmSection = Field(default_factory=AlgorithmSection)
+    local: Local = Field(default_factory=Local)
+    rounds: Rounds = Field(default_factory=Rounds)
+    privacy: Privacy = Field(default_factory=Privacy)
+    compression: Compression = Field(default_factory=Compression)
+    metrics: Metrics = Field(default_factory=Metrics)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.rounds.participants > self.data.clients:
+            raise ValueError(
+                f"rounds.participants={self.rounds.participants} is more than data.clients={self.data.clients}: "
+                "lower the one or raise the other"
+            )
+        if self.privacy.mechanism == "none" and self.privacy.epsilon is not None:
+            raise ValueError(
+                f'privacy.epsilon={self.privacy.epsilon} has no effect with privacy.mechanism="none": remove it'
+            )
+        for key, asked, built in self._later():
+            if asked != built:
+                raise ValueError(f"{key}={asked!r} is not built yet: only {built!r} works in this version")
+        return self
+
+    def _later(self) -> Iterator[tuple[str, object, object]]:
+        """Keys whose meaning is settled but whose other values are still to come."""
+        yield "algorithm.name", self.algorithm.name, "fedpdm"
+        yield "privacy.mechanism", self.privacy.mechanism, "none"
+        yield "compression.uplink", self.compression.uplink, 1.0
+        yield "compression.downlink", self.compression.downlink, 1.0
+
+
+def preset_names() -> list[str]:
+    """The presets that come with the package."""
+    return sorted(f.name.removesuffix(".toml") for f in _preset_folder().iterdir() if f.name.endswith(".toml"))
+
+
+def load_config(source: str = "demo", settings: Iterable[str] = ()) -> Config:
+    """Read a preset (by name) or a TOML file (by path), then apply `KEY=VALUE` settings, and validate.
+
+    Examples
+    --------
+    >>> load_config("demo", ["rounds.total=5"]).rounds.total
+    5
+    """
+    values = _read(source)
+    for setting in settings:
+        _apply(values, setting)
+    return validate(values)
+
+
+def validate(values: dict[str, Any]) -> Config:
+    """A Config from plain nested values; a ConfigError of one line when they do not fit."""
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_sentence(e) for e in error.errors())) from None
+
+
+def to_toml(config: Config) -> str:
+    """The full TOML of a config, with a comment for every key."""
+    document = tomlkit.document()
+    _fill(document, config)
+    return tomlkit.dumps(document)
+
+
+def digest(config: Config) -> str:
+    """A short name of the settings, by which a resumed run recognises its own."""
+    text = json.dumps(config.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _preset_folder() -> Any:
+    return resources.files("fedpdm") / "presets"
+
+
+def _read(source: str) -> dict[str, Any]:
+    if source in preset_names():
+        return tomllib.loads((_preset_folder() / f"{source}.toml").read_text())
+    path = Path(source)
+    if not path.is_file():
+        raise ConfigError(f"No preset and no file named {source!r}. Presets: {', '.join(preset_names())}.")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source} is not valid TOML: {error}.") from None
+    except OSError as error:
+        raise ConfigError(f"{source} cannot be read: {error.strerror}.") from None
+
+
+def _apply(values: dict[str, Any], setting: str) -> None:
+    key, equals, text = setting.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {setting!r} is not of the form KEY=VALUE, for instance rounds.total=50.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word is a string
+    *sections, last = key.strip().split(".")
+    for section in sections:
+        values = values.setdefault(section, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"--set {setting!r}: {section!r} is not a section.")
+    values[last] = value
+
+
+def _sentence(error: ErrorDetails) -> str:
+    key = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(key, list(_keys(Config)), n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]!r}?" if near else " `fedpdm config show demo` lists all keys."
+        return f"Unknown key {key!r}.{hint}"
+    if error["type"] == "value_error":
+        return str(error.get("ctx", {}).get("error", error["msg"]))
+    reason = error["msg"].removeprefix("Input should be ")
+    return f"{key}={error['input']!r}: expected {reason}"
+
+
+def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from _keys(inner, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def _fill(container: Any, section: BaseModel) -> None:
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            table = tomlkit.table()
+            _fill(table, value)
+            container.add(tomlkit.nl())
+            container.add(name, table)
+        elif value is None:  # TOML has no null: an unset key is shown as a comment
+            container.add(tomlkit.comment(f"{name} =   # {field.description}"))
+        else:
+            item = tomlkit.item(value)
+            container.add(name, item.comment(field.description or ""))

@@ -1,0 +1,296 @@
+"""The data sets as arrays: a public feature map, the same for every example whatever the others are."""
+
+__all__ = [
+    "Dataset",
+    "DatasetInfo",
+    "DATASETS",
+    "load_dataset",
+    "describe",
+    "encode_adult",
+    "clip_norms",
+    "with_bias",
+]
+
+import difflib
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedpdm.data.sources import SOURCES, cache_dir, fetch
+from fedpdm.errors import DataError
+
+
+class Dataset(NamedTuple):
+    """A classification data set with its fixed split.
+
+    Attributes
+    ----------
+    name : str
+        The key in `DATASETS`.
+    features, test_features : ndarray
+        [examples, n] float32 in [0, 1]. MNIST and digits end in a bias column of ones. Adult has none: its
+        81 columns are 5 numbers and 76 indicators, one of which (United-States) holds in nine rows of ten.
+    labels, test_labels : ndarray
+        [examples] int32.
+    class_names, feature_names : tuple of str
+        What label k and column j mean.
+    checksums : dict of str to str
+        File name to SHA-256, for a run's manifest.
+    """
+
+    name: str
+    features: np.ndarray
+    labels: np.ndarray
+    test_features: np.ndarray
+    test_labels: np.ndarray
+    class_names: tuple[str, ...]
+    feature_names: tuple[str, ...]
+    checksums: dict[str, str]
+
+
+class DatasetInfo(NamedTuple):
+    """What a user wants to know about a data set before training on it."""
+
+    name: str
+    examples: int
+    test_examples: int
+    features: int
+    class_names: tuple[str, ...]
+    label_counts: tuple[int, ...]
+    test_label_counts: tuple[int, ...]
+    source: str
+    cached: str
+    checksums: dict[str, str]
+
+    def __str__(self) -> str:
+        """Give the facts in aligned lines."""
+        counts = zip(self.class_names, self.label_counts, self.test_label_counts, strict=True)
+        lines = [
+            f"{self.name}: {self.examples} training and {self.test_examples} test examples",
+            f"features  {self.features}",
+            f"classes   {len(self.class_names)}",
+            *(f"  {label:<8} {train:>6} {test:>6}" for label, train, test in counts),
+            f"source    {self.source}",
+            f"cached    {self.cached}",
+            *(f"SHA-256   {digest}  {file}" for file, digest in self.checksums.items()),
+        ]
+        return "\n".join(lines)
+
+
+def load_dataset(name: str, data_dir: Path | str | None = None, progress: bool = True) -> Dataset:
+    """Load a data set, fetching its files if they are not at hand.
+
+    Parameters
+    ----------
+    name : str
+        A key of `DATASETS`.
+    data_dir : Path or str, optional
+        A folder with the original files; see `fedpdm.data.sources.fetch`.
+    progress : bool
+        Say on stderr what is being fetched.
+    """
+    if name not in DATASETS:
+        near = difflib.get_close_matches(name.lower(), DATASETS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise DataError(f"unknown data set {name!r}: {hint}the data sets are {', '.join(DATASETS)}")
+    dataset = DATASETS[name](data_dir, progress)
+    for part in (dataset.features, dataset.test_features):
+        _refuse_not_finite(name, part, dataset.feature_names)
+    return dataset
+
+
+def describe(name: str, data_dir: Path | str | None = None, progress: bool = True) -> DatasetInfo:
+    """Load a data set and sum it up; `str()` of the answer is ready to print."""
+    data = load_dataset(name, data_dir, progress)
+    classes = len(data.class_names)
+    source, cached = "scikit-learn", "not needed"
+    if name in SOURCES:
+        urls = {file.url.rpartition("/")[0] for file in SOURCES[name].files}
+        source = f"{', '.join(sorted(urls))} or package {SOURCES[name].requirement}"
+        folder = cache_dir() / name
+        cached = str(folder) if folder.is_dir() else "no"
+    return DatasetInfo(
+        name=name,
+        examples=len(data.labels),
+        test_examples=len(data.test_labels),
+        features=data.features.shape[1],
+        class_names=data.class_names,
+        label_counts=tuple(np.bincount(data.labels, minlength=classes).tolist()),
+        test_label_counts=tuple(np.bincount(data.test_labels, minlength=classes).tolist()),
+        source=source,
+        cached=cached,
+        checksums=data.checksums,
+    )
+
+
+def with_bias(features: np.ndarray) -> np.ndarray:
+    """Append a column of ones.
+
+    >>> with_bias(np.array([[0.5, 0.25]]))
+    array([[0.5 , 0.25, 1.  ]], dtype=float32)
+    """
+    out = np.ones((len(features), features.shape[1] + 1), np.float32)
+    out[:, :-1] = features
+    return out
+
+
+def clip_norms(features: np.ndarray, radius: float) -> np.ndarray:
+    """Scale down every row whose L2 norm exceeds `radius`; each row by itself, so no row tells of another.
+
+    >>> clip_norms(np.array([[3.0, 4.0], [0.3, 0.4]]), radius=1.0).round(3)
+    array([[0.6, 0.8],
+           [0.3, 0.4]], dtype=float32)
+    """
+    if not radius > 0:
+        raise DataError(f"the norm bound is {radius}, but must be above 0; give a positive radius")
+    features = np.asarray(features, np.float32)
+    norms = np.sqrt(np.einsum("ij,ij->i", features, features, dtype=np.float64))
+    # one part in a million below, so that rounding to float32 cannot lift a norm above the bound
+    scale = np.where(norms > radius, radius * (1 - 1e-6) / np.maximum(norms, radius), 1.0)
+    return features * scale[:, None].astype(np.float32)
+
+
+def _refuse_not_finite(name: str, features: np.ndarray, feature_names: Sequence[str]) -> None:
+    finite = np.isfinite(features)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0]
+        raise DataError(
+            f"{name}: row {row}, column {feature_names[column]!r} is {features[row, column]}; "
+            "every value must be finite: mend or drop that row"
+        )
+
+
+def _load_mnist(data_dir: Path | str | None, progress: bool) -> Dataset:
+    files = fetch("mnist", data_dir, progress)
+
+    def split(prefix: str) -> tuple[np.ndarray, np.ndarray]:
+        images = np.frombuffer(files.contents[f"{prefix}-images-idx3-ubyte"], np.uint8, offset=16)
+        labels = np.frombuffer(files.contents[f"{prefix}-labels-idx1-ubyte"], np.uint8, offset=8)
+        features = with_bias(images.reshape(len(labels), 784))
+        features[:, :-1] /= np.float32(255)
+        return features, labels.astype(np.int32)
+
+    names = (*(f"pixel {row},{column}" for row in range(28) for column in range(28)), "bias")
+    digits = tuple(str(digit) for digit in range(10))
+    return Dataset("mnist", *split("train"), *split("t10k"), digits, names, files.checksums)
+
+
+def _load_digits(data_dir: Path | str | None, progress: bool) -> Dataset:
+    del data_dir, progress  # ships with scikit-learn: nothing to look for, nothing to fetch
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    labels = labels.astype(np.int32)
+    # every fifth example of each class is held out: fixed, balanced, and without a random generator
+    rank = np.empty(len(labels), int)
+    for label in range(10):
+        members = labels == label
+        rank[members] = np.arange(members.sum())
+    held_out = rank % 5 == 4
+    features = with_bias(pixels / 16)
+    names = (*(f"pixel {row},{column}" for row in range(8) for column in range(8)), "bias")
+    digest = hashlib.sha256(pixels.astype(np.uint8).tobytes() + labels.astype(np.uint8).tobytes())
+    return Dataset(
+        "digits",
+        features[~held_out],
+        labels[~held_out],
+        features[held_out],
+        labels[held_out],
+        tuple(str(digit) for digit in range(10)),
+        names,
+        {"digits": digest.hexdigest()},
+    )
+
+
+_ADULT_CLASSES = ("<=50K", ">50K")
+
+# The public code book: bounds of the numbers, levels of the words (the first is dropped), "-" for what is
+# not used (education-num says the same as education). Nothing here is fitted to private examples.
+_ADULT_CODE_BOOK = """
+age 17 90
+workclass Federal-gov Local-gov Never-worked Private Self-emp-inc Self-emp-not-inc State-gov Without-pay
+fnlwgt -
+education -
+education-num 1 16
+marital-status Divorced Married-AF-spouse Married-civ-spouse Married-spouse-absent Never-married Separated \
+    Widowed
+occupation Adm-clerical Armed-Forces Craft-repair Exec-managerial Farming-fishing Handlers-cleaners \
+    Machine-op-inspct Other-service Priv-house-serv Prof-specialty Protective-serv Sales Tech-support \
+    Transport-moving
+relationship Husband Not-in-family Other-relative Own-child Unmarried Wife
+race Amer-Indian-Eskimo Asian-Pac-Islander Black Other White
+sex Female Male
+capital-gain 0 99999
+capital-loss 0 4356
+hours-per-week 1 99
+native-country Cambodia Canada China Columbia Cuba Dominican-Republic Ecuador El-Salvador England France \
+    Germany Greece Guatemala Haiti Holand-Netherlands Honduras Hong Hungary India Iran Ireland Italy \
+    Jamaica Japan Laos Mexico Nicaragua Outlying-US(Guam-USVI-etc) Peru Philippines Poland Portugal \
+    Puerto-Rico Scotland South Taiwan Thailand Trinadad&Tobago United-States Vietnam Yugoslavia
+"""
+_ADULT_COLUMNS = {line.split()[0]: line.split()[1:] for line in _ADULT_CODE_BOOK.strip().splitlines()}
+_ADULT_FEATURES = tuple(
+    feature
+    for column, code in _ADULT_COLUMNS.items()
+    if code != ["-"]
+    for feature in ([column] if code[0].isdigit() else [f"{column}={level}" for level in code[1:]])
+)
+
+
+def encode_adult(rows: Sequence[Sequence[str]]) -> np.ndarray:
+    """Encode rows of Adult's 14 attributes (without the label) as 81 features in [0, 1].
+
+    Numbers are scaled, and cut, to their public bounds; words become indicators of every level but the
+    first; "?" leaves its indicators zero. A value that fits neither is a DataError that names its row.
+    """
+    for index, row in enumerate(rows):
+        if len(row) != len(_ADULT_COLUMNS):
+            raise DataError(f"adult: row {index} has {len(row)} values instead of {len(_ADULT_COLUMNS)}; mend it")
+    table = np.array(rows, dtype=str).reshape(len(rows), len(_ADULT_COLUMNS))
+    blocks = []
+    for (column, code), values in zip(_ADULT_COLUMNS.items(), table.T, strict=True):
+        if code == ["-"]:
+            continue
+        if code[0].isdigit():
+            low, high = map(float, code)
+            numbers = np.array([_number(value) for value in values.tolist()])
+            wrong, expected = np.isnan(numbers), "a number"
+            blocks.append(np.clip((numbers[:, None] - low) / (high - low), 0, 1))
+        else:
+            wrong, expected = ~np.isin(values, [*code, "?"]), f"one of {', '.join(code)}"
+            blocks.append(values[:, None] == np.array(code[1:]))
+        if wrong.any():
+            row = np.argmax(wrong)
+            raise DataError(f"adult: row {row}, {column} is {str(values[row])!r}, not {expected}; mend it")
+    return np.concatenate(blocks, axis=1, dtype=np.float32)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return np.nan
+
+
+def _load_adult(data_dir: Path | str | None, progress: bool) -> Dataset:
+    files = fetch("adult", data_dir, progress)
+
+    def split(file: str) -> tuple[np.ndarray, np.ndarray]:
+        lines = files.contents[file].decode("ascii").splitlines()
+        # adult.test opens with a "|1x3" comment, both files end in a blank line, test labels end in "."
+        rows = [line.rstrip(".").split(", ") for line in lines if line and not line.startswith("|")]
+        labels = np.array([_ADULT_CLASSES.index(row[-1]) for row in rows], np.int32)
+        return encode_adult([row[:-1] for row in rows]), labels
+
+    parts = (*split("adult.data"), *split("adult.test"))
+    return Dataset("adult", *parts, _ADULT_CLASSES, _ADULT_FEATURES, files.checksums)
+
+
+DATASETS: dict[str, Callable[[Path | str | None, bool], Dataset]] = {
+    "mnist": _load_mnist,
+    "adult": _load_adult,
+    "digits": _load_digits,
+}

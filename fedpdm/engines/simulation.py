@@ -1,0 +1,298 @@
+"""The simulator: all clients in one process, mapped over with vmap, many rounds per call.
+
+It adds nothing to the algorithm but the gather and scatter of the clients' states around `client_round` and
+`server_round`, and the measurements.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedpdm.algorithms.base import Reports, replace_rows
+from fedpdm.algorithms.local import Examples
+from fedpdm.data.federation import Federation
+from fedpdm.errors import ConfigError, DivergedError
+from fedpdm.problem.objective import accuracy, local_objectives
+from fedpdm.rounds import ClientResult, Setup, client_key, client_round, sample_participants, server_round
+from fedpdm.theory import stationarity
+
+__all__ = ["Schedule", "Simulation", "SimulationState"]
+
+INITIAL_SCALE = 0.01
+BYTES_PER_VALUE = 4
+FLOAT_COLUMNS = ("test_accuracy", "nonzero_fraction", "consensus_gap", "local_steps_mean")
+INTEGER_COLUMNS = ("local_steps_max", "bad_client")
+
+Arrays = tuple[Array, ...]
+
+
+class Schedule(NamedTuple):
+    """Who takes part when, and how often what is measured.
+
+    Attributes
+    ----------
+    rounds, participants, seed
+        Number of rounds, clients per round after the first, and the seed of everything random.
+    all_first
+        Whether every client takes part in round 0 (S_0 = all, as in the paper).
+    evaluate_every
+        Rounds between test accuracies.
+    diagnose_every
+        Rounds between values of the objective and of the stationarity measure, which need all training data;
+        also the number of rounds that run in one call, hence between possible checkpoints.
+    tail
+        The averaged model is the mean of x0 over this last share of the rounds.
+    """
+
+    rounds: int
+    participants: int
+    seed: int = 0
+    all_first: bool = True
+    evaluate_every: int = 1
+    diagnose_every: int = 10
+    tail: float = 0.5
+
+
+class SimulationState(NamedTuple):
+    """All that must survive from one call to the next (and hence goes into a checkpoint)."""
+
+    server: Any
+    clients: Any  # client states, stacked
+    local_models: Array  # the last x_i of every client
+    tail_sum: Array  # sum of x0 over the tail so far
+
+
+class Simulation:
+    """A federated run that advances in chunks of rounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedpdm.algorithms import LocalPlan, fedpdm
+    >>> from fedpdm.data import federation_from_arrays
+    >>> from fedpdm.problem import Problem, penalties, softmax
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(40, 2)).astype("float32")
+    >>> y = (x[:, 0] > 0).astype("int32")
+    >>> federation = federation_from_arrays([(x[:20], y[:20]), (x[20:], y[20:])], x, y)
+    >>> setup = Setup(Problem(softmax(), penalties.l1(0.001)), fedpdm(rho=1.0), LocalPlan(5, 0, 0.5))
+    >>> simulation = Simulation(setup, federation, Schedule(rounds=30, participants=2))
+    >>> rows = list(simulation.rows())
+    >>> rows[-1]["round"], rows[-1]["test_accuracy"] > 0.9
+    (30, True)
+    """
+
+    def __init__(self, setup: Setup, federation: Federation, schedule: Schedule):
+        _check(setup, federation, schedule)
+        self.setup, self.federation, self.schedule = setup, federation, schedule
+        self.round = 0
+        self.compile_seconds = 0.0
+        self._compiled: dict[object, Callable[..., Any]] = {}
+        self._data = tuple(jnp.asarray(a) for a in (federation.features, federation.labels, federation.sizes))
+        self._test = (jnp.asarray(federation.test_features), jnp.asarray(federation.test_labels))
+        self._sent = np.zeros(2, np.int64)  # uplink and downlink bytes so far
+        self.state = self._initial_state()
+
+    @property
+    def done(self) -> bool:
+        return self.round >= self.schedule.rounds
+
+    @property
+    def model(self) -> np.ndarray:
+        """The global model x0."""
+        return np.asarray(self.state.server.x0)
+
+    @property
+    def averaged_model(self) -> np.ndarray:
+        """The mean of x0 over the tail of the rounds (x0 itself before the tail begins)."""
+        count = self.round - self._tail_start
+        return np.asarray(self.state.tail_sum) / count if count > 0 else self.model
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Run to the end, giving one row of measurements per round."""
+        while not self.done:
+            yield from self.advance()
+
+    def advance(self) -> list[dict[str, Any]]:
+        """Run to the next boundary (a multiple of `diagnose_every`); returns one row per round.
+
+        Raises
+        ------
+        DivergedError
+            When a message or the model became NaN or infinite; the state is then of no use any more.
+        """
+        s = self.schedule
+        start = self.round
+        first = s.all_first and start == 0
+        stop = 1 if first else min((start // s.diagnose_every + 1) * s.diagnose_every, s.rounds)
+        participants = self.federation.clients if first else s.participants
+        bounds = (jnp.int32(start), jnp.int32(stop), jnp.uint32(s.seed))
+        advance = self._compile(("rounds", participants), self._run_rounds(participants), self.state, bounds)
+        self.state, measured = advance(self.state, bounds, self._data, self._test)
+        measured = {name: np.asarray(values) for name, values in measured.items()}
+        self._stop_if_diverged(measured["bad_client"], start, stop)
+        self.round = stop
+        rows = [self._row(t, measured, participants, start) for t in range(start, stop)]
+        rows[-1] |= self.diagnose()
+        return rows
+
+    def diagnose(self) -> dict[str, float]:
+        """Objective F(x0) and stationarity measure P, over all clients' training data."""
+        diagnose = self._compile("diagnose", self._diagnose, self.state)
+        objective, measure = diagnose(self.state, self._data)
+        return {"objective": float(f"{objective:.7g}"), "stationarity": float(f"{measure:.7g}")}
+
+    def restore(self, state: SimulationState, round_index: int) -> None:
+        """Go on from an earlier state: after `round_index` rounds."""
+        self.state = jax.tree.map(jnp.asarray, state)
+        self.round = round_index
+        s = self.schedule
+        messages = round_index * s.participants
+        if s.all_first and round_index:
+            messages += self.federation.clients - s.participants
+        self._sent[:] = messages * self.message_bytes
+
+    def test_accuracy(self, model: np.ndarray) -> float:
+        """Test accuracy of any model of this problem."""
+        return float(accuracy(self.setup.problem, jnp.asarray(model), *self._test))
+
+    @property
+    def message_bytes(self) -> int:
+        return BYTES_PER_VALUE * self.state.server.x0.size
+
+    @property
+    def uplink_bytes(self) -> int:
+        return int(self._sent[0])
+
+    @property
+    def downlink_bytes(self) -> int:
+        return int(self._sent[1])
+
+    @property
+    def _tail_start(self) -> int:
+        return min(int(self.schedule.rounds * (1 - self.schedule.tail)), self.schedule.rounds - 1)
+
+    def _initial_state(self) -> SimulationState:
+        shape = (self.federation.classes, self.federation.features.shape[2])
+        key = jax.random.fold_in(jax.random.key(self.schedule.seed), 2**31 - 1)
+        x0 = INITIAL_SCALE * jax.random.normal(key, shape)
+        clients = self.federation.clients
+        one = self.setup.algorithm.init_client(x0)
+        stacked = jax.tree.map(lambda leaf: jnp.tile(leaf[None], (clients,) + (1,) * leaf.ndim), one)
+        server = self.setup.algorithm.init_server(x0, clients)
+        state = SimulationState(server, stacked, jnp.tile(x0[None], (clients, 1, 1)), jnp.zeros_like(x0))
+        return jax.tree.map(jnp.array, state)  # own buffers: the state is donated to every call
+
+    def _run_rounds(self, participants: int) -> Callable[..., Any]:
+        s, tail_start = self.schedule, self._tail_start
+
+        def run(state: SimulationState, bounds: tuple[Array, Array, Array], data: Arrays, test: Arrays) -> Any:
+            start, stop, seed = bounds
+
+            def body(t: Array, carry: Any) -> Any:
+                state, columns = carry
+                state, measured = _one_round(self.setup, participants, t, state, seed, data)
+                x0 = state.server.x0
+                state = state._replace(tail_sum=state.tail_sum + jnp.where(t >= tail_start, x0, 0.0))
+                wanted = ((t + 1) % s.evaluate_every == 0) | (t + 1 == s.rounds)
+                measured["test_accuracy"] = jax.lax.cond(
+                    wanted, lambda x: accuracy(self.setup.problem, x, test[0], test[1]), lambda x: jnp.nan, x0
+                )
+                columns = {name: columns[name].at[t - start].set(measured[name]) for name in columns}
+                return state, columns
+
+            columns = {name: jnp.zeros(s.diagnose_every) for name in FLOAT_COLUMNS}
+            columns |= {name: jnp.zeros(s.diagnose_every, jnp.int32) for name in INTEGER_COLUMNS}
+            # A loop with dynamic bounds: one compilation, and the same arithmetic, for chunks of every length.
+            return jax.lax.fori_loop(start, stop, body, (state, columns))
+
+        return run
+
+    def _diagnose(self, state: SimulationState, data: Arrays) -> tuple[Array, Array]:
+        problem, algorithm = self.setup.problem, self.setup.algorithm
+        x0 = state.server.x0
+        objective = jnp.mean(local_objectives(problem, x0, data[0], data[1], data[2])) + problem.penalty.value(x0)
+        linear_terms = jax.vmap(algorithm.linear_term)(state.clients)
+        return objective, stationarity(
+            problem, algorithm.weight, linear_terms, state.local_models, x0, data[0], data[1], data[2]
+        )
+
+    def _compile(self, name: object, function: Callable[..., Any], *args: Any) -> Callable[..., Any]:
+        """Compile ahead of time, once, so that compile time and run time can be told apart."""
+        if name not in self._compiled:
+            began = time.perf_counter()
+            data = (self._data,) if name == "diagnose" else (self._data, self._test)
+            donate = () if name == "diagnose" else (0,)
+            self._compiled[name] = jax.jit(function, donate_argnums=donate).lower(*args, *data).compile()
+            self.compile_seconds += time.perf_counter() - began
+        return self._compiled[name]
+
+    def _stop_if_diverged(self, bad_client: np.ndarray, start: int, stop: int) -> None:
+        bad = np.flatnonzero(bad_client[: stop - start] >= 0)
+        if len(bad):
+            raise DivergedError(
+                f"The message of client {bad_client[bad[0]]} in round {start + bad[0] + 1} holds NaN or infinity: "
+                f"training diverged. Lower local.step_size={self.setup.local.step_size} and start again."
+            )
+
+    def _row(self, t: int, measured: dict[str, np.ndarray], participants: int, start: int) -> dict[str, Any]:
+        self._sent += participants * self.message_bytes
+        row: dict[str, Any] = {"round": t + 1, "participants": participants}
+        for name in (*FLOAT_COLUMNS, *INTEGER_COLUMNS):
+            value = measured[name][t - start].item()
+            if name != "bad_client" and value == value:  # a NaN is a measurement that was not due
+                row[name] = float(f"{value:.7g}") if name in FLOAT_COLUMNS else value
+        row |= {"uplink_bytes": self.uplink_bytes, "downlink_bytes": self.downlink_bytes}
+        return row
+
+
+def _one_round(
+    setup: Setup, participants: int, t: Array, state: SimulationState, seed: Array, data: Arrays
+) -> tuple[SimulationState, dict[str, Array]]:
+    """Gather the participants' states, let them and the server do their parts, scatter the states back."""
+    clients = data[0].shape[0]
+    everybody = participants == clients
+    chosen = jnp.arange(clients) if everybody else sample_participants(seed, t, clients, participants)
+
+    def work(client: Array, client_state: Any) -> ClientResult:
+        examples = Examples(data[0], data[1], data[2], client)
+        return client_round(setup, examples, client_state, state.server.x0, t, client_key(seed, t, client))
+
+    result = jax.vmap(work)(chosen, jax.tree.map(lambda leaf: leaf[chosen], state.clients))
+    reports = Reports(result.message, chosen, jnp.ones(participants, bool))
+    server = server_round(setup, state.server, reports)
+
+    def put_back(table: Array, rows: Array) -> Array:
+        return replace_rows(table, chosen, rows, reports.present)
+
+    finite = jnp.all(jnp.isfinite(result.message), axis=(1, 2))
+    measured = {
+        "nonzero_fraction": jnp.mean(server.x0 != 0),
+        "consensus_gap": jnp.sqrt(jnp.mean(jnp.sum((result.local_model - server.x0) ** 2, axis=(1, 2)))),
+        "local_steps_mean": jnp.mean(result.info.steps),
+        "local_steps_max": jnp.max(result.info.steps),
+        "bad_client": jnp.where(jnp.all(finite), -1, chosen[jnp.argmin(finite)]),
+    }
+    state = state._replace(
+        server=server,
+        clients=jax.tree.map(put_back, state.clients, result.state),
+        local_models=put_back(state.local_models, result.local_model),
+    )
+    return state, measured
+
+
+def _check(setup: Setup, federation: Federation, schedule: Schedule) -> None:
+    clients = federation.clients
+    if not 1 <= schedule.participants <= clients:
+        raise ConfigError(
+            f"Expected 1 <= rounds.participants={schedule.participants} <= {clients}, the number of clients."
+        )
+    if schedule.rounds < 1:
+        raise ConfigError(f"Expected rounds.total={schedule.rounds} >= 1.")
+    if setup.local.steps < 1:
+        raise ConfigError(f"Expected local.steps={setup.local.steps} >= 1.")

@@ -1,0 +1,60 @@
+"""The problem that a federation solves: minimise mean_i f_i(x) + h(x)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedpdm.problem.losses import Loss
+from fedpdm.problem.penalties import Penalty
+
+__all__ = ["Problem", "concave_value", "concave_gradient", "local_objectives", "local_gradients", "accuracy"]
+
+
+class Problem(NamedTuple):
+    r"""$\min_x \frac1N \sum_i f_i(x) + h(x)$ with $f_i(x) = \mathrm{mean}_j\, \ell_j(x) + \beta \sum x^2/(1+x^2)$.
+
+    `penalty` is h on the MEAN objective. A strength gamma that is meant for the sum over N clients (the scale of
+    the paper's experiments) becomes gamma / N here.
+    """
+
+    loss: Loss
+    penalty: Penalty
+    beta: float = 0.0
+
+
+def concave_value(x: Array) -> Array:
+    """`sum x^2 / (1 + x^2)`: the non-convex, data-free part of the paper's f_i."""
+    return jnp.sum(x**2 / (1 + x**2))
+
+
+def concave_gradient(x: Array) -> Array:
+    """Gradient `2 x / (1 + x^2)^2` of `concave_value`; curvature lies in [-1/2, 2]."""
+    return 2 * x / (1 + x**2) ** 2
+
+
+def _weights(labels: Array, sizes: Array) -> Array:
+    """1/size on a client's own rows and 0 on its padding: `[clients, rows]`."""
+    rows = jnp.arange(labels.shape[1])
+    return jnp.where(rows < sizes[:, None], 1.0 / sizes[:, None], 0.0)
+
+
+def local_objectives(problem: Problem, x: Array, features: Array, labels: Array, sizes: Array) -> Array:
+    """f_i(x) of every client at one common x: `[clients]`."""
+
+    def one(features: Array, labels: Array, weights: Array) -> Array:
+        return jnp.sum(problem.loss.values(x, features, labels) * weights)
+
+    return jax.vmap(one)(features, labels, _weights(labels, sizes)) + problem.beta * concave_value(x)
+
+
+def local_gradients(problem: Problem, models: Array, features: Array, labels: Array, sizes: Array) -> Array:
+    """Full gradient of every f_i at the client's own model: `[clients, *model]`."""
+    data_part = jax.vmap(problem.loss.gradient)(models, features, labels, _weights(labels, sizes))
+    return data_part + problem.beta * concave_gradient(models)
+
+
+def accuracy(problem: Problem, x: Array, features: Array, labels: Array) -> Array:
+    """Share of examples whose largest score is the true class's."""
+    return jnp.mean(jnp.argmax(problem.loss.scores(x, features), axis=1) == labels)

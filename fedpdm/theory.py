@@ -1,0 +1,210 @@
+"""The convergence theory of the paper: the measure P, the constants of Theorem 3, and what they promise.
+
+The formulas follow the paper's appendix. Two things there need care. The theorem asks for 2 sqrt(5) - 4 <= L, but
+its constants hold a division by 4 L - 2 and make sense for L > 1/2 only. And at L = rho/4 the descent constant
+B2 = rho/2 - 4 L^2/rho - L is zero, so the bound is finite for L < rho/4 only. Any number above the true smoothness
+constant is a smoothness constant too, so the lower limit is met by taking L a little larger: `analyse` takes the
+L' >= L that gives the smallest C0.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedpdm.data.federation import Federation
+from fedpdm.problem.objective import Problem, local_gradients, local_objectives
+
+__all__ = [
+    "stationarity",
+    "Constants",
+    "constants",
+    "Theory",
+    "smoothness_of",
+    "gradient_variance",
+    "analyse",
+    "rounds_for",
+    "explain",
+]
+
+
+def stationarity(
+    problem: Problem,
+    weight: float,
+    linear_terms: Array,
+    models: Array,
+    x0: Array,
+    features: Array,
+    labels: Array,
+    sizes: Array,
+) -> Array:
+    r"""The paper's measure P of how far the federation is from a stationary point.
+
+    $$P = \sum_j \big[\|\nabla f_j(x_j) - \lambda_j + \rho (x_j - x_0)\|^2 + \|x_0 - x_j\|^2\big]
+        + \big\|x_0 - \mathrm{prox}_{h/\rho}\big(\tfrac1N\textstyle\sum_j (x_j - \lambda_j/\rho)\big)\big\|^2$$
+
+    `weight` is $\rho$ and `linear_terms` are $-\lambda_j$, so the same formula serves every algorithm that has a
+    proximal term; without one (weight 0) the last part is taken with step 1 along the mean gradient.
+    """
+    gaps = models - x0
+    primal = local_gradients(problem, models, features, labels, sizes) + linear_terms + weight * gaps
+    if weight:
+        centre, step = jnp.mean(models + linear_terms / weight, axis=0), 1 / weight
+    else:
+        centre, step = x0 - jnp.mean(primal, axis=0), 1.0
+    server = x0 - problem.penalty.prox(centre, step)
+    return jnp.sum(primal**2) + jnp.sum(gaps**2) + jnp.sum(server**2)
+
+
+class Constants(NamedTuple):
+    """Theorem 3: mean of P over T rounds <= C0 (Lagrangian gap)/T + C1 nu + C2 phi^2 + C3 sigma^2."""
+
+    c0: float
+    c1: float
+    c2: float
+    c3: float
+
+
+def constants(smoothness: float, rho: float, clients: int) -> Constants:
+    """C0 to C3 for a smoothness constant L with 1/2 < L < rho/4; infinite outside of it."""
+    L = smoothness
+    if not 0.5 < L < rho / 4:
+        return Constants(np.inf, np.inf, np.inf, 8 * rho)
+    b1, b2 = rho * clients / 2, rho / 2 - 4 * L**2 / rho - L
+    b3, b4 = 8 / rho + L / (4 * L - 2), 16 / rho
+    share = 1 + 4 * rho / clients
+    b6, b8 = share * 16 / rho**2, L**2 / (4 * L - 2) + share * 8 / rho**2
+    b7 = L**2 + rho**2 + 4 / clients * (rho + 4 * L**2 / rho) + 4 * L**2 / rho**2
+    theta = max(2.0, b6, b7, b8) / min(b1, b2, b3, b4)
+    return Constants(theta, 2 * theta * b3, 2 * theta * b4, 8 * rho)
+
+
+def smoothness_of(problem: Problem, federation: Federation, iterations: int = 60) -> float:
+    r"""A smoothness constant L of every f_i, from the data.
+
+    $L = \max_i\ c\,\lambda_{\max}(A_i^\top A_i)/|D_i| + 2\beta$, where $c\,\|a\|^2$ bounds the curvature of one
+    example's loss; the largest eigenvalue comes from power iteration.
+    """
+    curvature = problem.loss.smoothness(1.0)
+
+    def top_eigenvalue(features: Array, size: Array) -> Array:
+        v = jnp.full(features.shape[1], features.shape[1] ** -0.5)
+
+        def multiply(_: int, v: Array) -> Array:
+            u = features.T @ (features @ v)
+            return u / jnp.maximum(jnp.linalg.norm(u), 1e-30)
+
+        v = jax.lax.fori_loop(0, iterations, multiply, v)
+        return jnp.sum((features @ v) ** 2) / size
+
+    largest = jax.lax.map(lambda one: top_eigenvalue(*one), (federation.features, federation.sizes))
+    return curvature * float(jnp.max(largest)) + 2 * problem.beta
+
+
+def gradient_variance(problem: Problem, federation: Federation, x: Array, batch_size: int) -> float:
+    """The largest E||mini-batch gradient - full gradient||^2 over the clients, at x: an estimate of phi^2."""
+    if batch_size == 0:
+        return 0.0
+
+    def one(client: tuple[Array, Array, Array]) -> Array:
+        features, labels, size = client
+        mask = jnp.arange(labels.shape[0]) < size
+        single = jax.vmap(lambda a, k: problem.loss.gradient(x, a[None], k[None], jnp.ones(1)))(features, labels)
+        mean = jnp.sum(jnp.where(mask[:, None, None], single, 0), axis=0) / size
+        spread = jnp.sum((single - mean) ** 2, axis=(1, 2))
+        return jnp.sum(jnp.where(mask, spread, 0)) / size / batch_size
+
+    return float(jnp.max(jax.lax.map(one, (federation.features, federation.labels, federation.sizes))))
+
+
+class Theory(NamedTuple):
+    """What Theorem 3 says about one experiment."""
+
+    smoothness: float  # L of the data
+    smoothness_used: float  # the L' >= L that the constants are taken at
+    rho: float
+    constants: Constants
+    lagrangian_gap: float  # Lagrangian at the start (with x_i = x0, lambda = 0) minus the lower bound 0
+    tolerance: float  # nu
+    variance: float  # phi^2, estimated at the initial point
+    noise: float  # sigma^2
+    conditions: dict[str, bool]
+
+    @property
+    def holds(self) -> bool:
+        return all(self.conditions.values())
+
+    def bound(self, rounds: int) -> float:
+        """The right side of Theorem 3 after `rounds` rounds."""
+        return self.constants.c0 * self.lagrangian_gap / rounds + self.floor
+
+    @property
+    def floor(self) -> float:
+        """What remains of the bound however long one trains."""
+        c = self.constants
+        return c.c1 * self.tolerance + c.c2 * self.variance + c.c3 * self.noise
+
+
+def analyse(
+    problem: Problem,
+    federation: Federation,
+    *,
+    rho: float,
+    x0: Array,
+    batch_size: int,
+    tolerance: float,
+    noise: float = 0.0,
+) -> Theory:
+    """Check the conditions of Theorem 3 on this data and evaluate its constants."""
+    data = tuple(jnp.asarray(a) for a in (federation.features, federation.labels, federation.sizes))
+    L = smoothness_of(problem, federation)
+    candidates = np.linspace(max(L, 0.5), rho / 4, 402)[1:-1] if max(L, 0.5) < rho / 4 else np.array([L])
+    best = min(candidates, key=lambda c: constants(float(c), rho, federation.clients).c0)
+    gap = float(jnp.mean(local_objectives(problem, x0, data[0], data[1], data[2])) + problem.penalty.value(x0))
+    return Theory(
+        smoothness=L,
+        smoothness_used=float(best),
+        rho=rho,
+        constants=constants(float(best), rho, federation.clients),
+        lagrangian_gap=gap,
+        tolerance=tolerance,
+        variance=gradient_variance(problem, federation, x0, batch_size),
+        noise=noise,
+        conditions={
+            "L < rho/4": rho / 4 > L,
+            "local.tolerance > 0 (each local problem solved to nu)": tolerance > 0,
+        },
+    )
+
+
+def rounds_for(theory: Theory, target: float) -> float:
+    """Rounds after which the bound is below `target`; infinite when the target is not above the floor."""
+    left = target - theory.floor
+    return float(np.ceil(theory.constants.c0 * theory.lagrangian_gap / left)) if left > 0 else np.inf
+
+
+def explain(theory: Theory, rounds: int, target: float | None = None) -> list[tuple[str, float | bool, str]]:
+    """The theory as rows of (quantity, value, meaning), for a table."""
+    c = theory.constants
+    lines: list[tuple[str, float | bool, str]] = [
+        ("L", theory.smoothness, "smoothness of every f_i, computed from the data"),
+        ("rho/4", theory.rho / 4, "L must be below this"),
+        ("L used", theory.smoothness_used, "a valid constant >= L, above 1/2, that gives the smallest C0"),
+        *((name, holds, "condition") for name, holds in theory.conditions.items()),
+        ("Theorem 3 applies", theory.holds, "all conditions hold"),
+        ("C0", c.c0, "times (Lagrangian gap)/T"),
+        ("C1", c.c1, "times nu"),
+        ("C2", c.c2, "times phi^2"),
+        ("C3", c.c3, "times sigma^2"),
+        ("Lagrangian gap", theory.lagrangian_gap, "at the initial point; losses and penalties are >= 0"),
+        ("nu", theory.tolerance, "local tolerance"),
+        ("phi^2", theory.variance, "variance of a mini-batch gradient, estimated at the initial point"),
+        ("sigma^2", theory.noise, "variance of the privacy noise"),
+        ("floor", theory.floor, "C1 nu + C2 phi^2 + C3 sigma^2: what remains as T grows"),
+        (f"bound, T={rounds}", theory.bound(rounds), "on the mean of P over the rounds"),
+    ]
+    if target is not None:
+        lines.append((f"rounds for P <= {target:g}", rounds_for(theory, target), "infinite if below the floor"))
+    return lines
