@@ -161,8 +161,10 @@ class RunFolder:
         kept = [row for row in self.rows() if row["round"] <= round_index]
         atomic_write(self.metrics_path, "".join(json.dumps(row) + "\n" for row in kept).encode())
 
-    def finish(self, models: dict[str, np.ndarray], metadata: dict[str, str], summary: dict[str, Any]) -> None:
+    def finish(self, models: dict[str, np.ndarray], about: dict[str, str], summary: dict[str, Any]) -> None:
         """Write the models, then the summary."""
+        # One metadata entry only: safetensors writes several in an order that differs from process to process.
+        metadata = {"fedpdm": json.dumps(about, sort_keys=True)}
         atomic_write(self.model_path, save({k: np.ascontiguousarray(v) for k, v in models.items()}, metadata))
         atomic_write(self.summary_path, _json(summary))
 
