@@ -27,9 +27,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(data_app, name="data")
 
 ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.")]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
-]
+SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")]
 DataDirOption = Annotated[
     Path | None, typer.Option("--data-dir", help="Folder that holds the data files (or set FEDPDM_DATA).")
 ]
@@ -85,9 +83,7 @@ def run(
         if summary := folder.summary():
             _report(folder.path, summary, as_json, note="This run was complete already.")
             return
-        simulation = experiment.build_simulation(
-            chosen, experiment.build_federation(chosen, data_dir, progress=not quiet)
-        )
+        simulation = experiment.build_simulation(chosen, experiment.build_federation(chosen, data_dir, progress=not quiet))
     else:
         name = config or "demo"
         chosen = load_config(name, settings or ())
@@ -188,8 +184,9 @@ def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None
         f"{summary['rounds']} rounds in {summary['seconds']:.1f} s (compiling: {summary['compile_seconds']:.1f} s); "
         f"{summary['uplink_bytes'] / 1e6:.1f} MB up, {summary['downlink_bytes'] / 1e6:.1f} MB down."
     )
-    if summary["mechanism"] == "none":
-        print("No privacy mechanism was on: this run guarantees nothing about the examples.")
+    print(summary["guarantee"])
+    if refused := summary.get("refused_participations"):
+        print(f"{refused} participations were refused: the clients' budgets were used up.")
     print(f"Run folder: {path}")
 
 

@@ -29,12 +29,12 @@ class Data(Section):
         default="labels", description='how they are dealt: "labels", "one-class", "dirichlet" or "iid"'
     )
     labels_per_client: int = Field(default=4, ge=1, description='different labels per client, for partition = "labels"')
-    dirichlet_alpha: float = Field(
-        default=0.5, gt=0, description='evenness of the label mix, for partition = "dirichlet"'
-    )
+    dirichlet_alpha: float = Field(default=0.5, gt=0, description='evenness of the label mix, for partition = "dirichlet"')
     partition_seed: int = Field(default=0, ge=0, description="seed of the dealing, apart from the run's own seed")
-    radius: float = Field(
-        default=0.0, ge=0, description="cut every example's norm to this radius; 0 leaves it as it is"
+    radius: float | None = Field(
+        default=None,
+        gt=0,
+        description="cut every example's norm to this; unset: no cut, or 1 under the sound mechanism",
     )
 
 
@@ -58,9 +58,7 @@ class ProblemSection(Section):
 
 
 class AlgorithmSection(Section):
-    name: Literal["fedpdm", "fedavg", "fedprox", "scaffold", "feddyn"] = Field(
-        default="fedpdm", description="algorithm"
-    )
+    name: Literal["fedpdm", "fedavg", "fedprox", "scaffold", "feddyn"] = Field(default="fedpdm", description="algorithm")
     rho: float = Field(default=1.0, gt=0, description="weight rho of the proximal term")
     server_rule: Literal["participants", "cached", "dual-memory"] = Field(
         default="participants",
@@ -70,9 +68,7 @@ class AlgorithmSection(Section):
 
 class Local(Section):
     steps: int = Field(default=10, ge=1, description="local steps per round; the most steps when a tolerance is set")
-    batch_size: int = Field(
-        default=10, ge=0, description="examples per local step; 0 takes all of the client's examples"
-    )
+    batch_size: int = Field(default=10, ge=0, description="examples per local step; 0 takes all of the client's examples")
     step_size: float = Field(default=0.1, gt=0, description="local step size eta at round 0")
     schedule: Literal["constant", "inverse-sqrt"] = Field(
         default="constant", description='"constant", or "inverse-sqrt": eta / sqrt(1 + t)'
@@ -85,15 +81,30 @@ class Local(Section):
 class Rounds(Section):
     total: int = Field(default=100, ge=1, description="number of communication rounds T")
     participants: int = Field(default=30, ge=1, description="clients K that take part in a round")
+    sampling: Literal["uniform", "cycle"] = Field(
+        default="uniform", description='"uniform": drawn anew in every round; "cycle": everybody in turn, evenly'
+    )
     all_first: bool = Field(default=True, description="let every client take part in the first round (S_0 = all)")
 
 
 class Privacy(Section):
     mechanism: Literal["none", "paper", "sound"] = Field(
-        default="none", description='"none"; "paper" and "sound" are not built yet'
+        default="none", description='"none"; "sound": a proven guarantee; "paper": as published, nominal only'
     )
-    epsilon: float | None = Field(default=None, gt=0, description="total privacy budget; needs a mechanism")
+    epsilon: float | None = Field(default=None, gt=0, description="total budget of one client; needs a mechanism")
     delta: float = Field(default=1e-5, gt=0, lt=1, description="delta of the guarantee; used with a mechanism")
+    relation: Literal["add-remove", "replace-one"] = Field(
+        default="add-remove", description='neighbouring relation: "add-remove" or "replace-one" of one example'
+    )
+    mode: Literal["auto", "linearised", "contractive", "one-pass", "certified", "every-step", "batch-clipped"] = Field(
+        default="auto", description="what bounds one example's influence; auto follows the local settings"
+    )
+    clip: float | None = Field(
+        default=None, gt=0, description="bound C on one example's gradient; unset: half of the loss's own bound"
+    )
+    participations: int = Field(
+        default=0, ge=0, description="most participations of one client; 0: its even share of the rounds"
+    )
 
 
 class Compression(Section):
@@ -132,8 +143,10 @@ class Config(Section):
                 "lower the one or raise the other"
             )
         if self.privacy.mechanism == "none" and self.privacy.epsilon is not None:
+            raise ValueError(f'privacy.epsilon={self.privacy.epsilon} has no effect with privacy.mechanism="none": remove it')
+        if self.privacy.mechanism != "none" and self.privacy.epsilon is None:
             raise ValueError(
-                f'privacy.epsilon={self.privacy.epsilon} has no effect with privacy.mechanism="none": remove it'
+                f'privacy.mechanism="{self.privacy.mechanism}" needs a budget: set privacy.epsilon, for instance 1.0'
             )
         for key, asked, built in self._later():
             if asked != built:
@@ -143,7 +156,6 @@ class Config(Section):
     def _later(self) -> Iterator[tuple[str, object, object]]:
         """Keys whose meaning is settled but whose other values are still to come."""
         yield "algorithm.name", self.algorithm.name, "fedpdm"
-        yield "privacy.mechanism", self.privacy.mechanism, "none"
         yield "compression.uplink", self.compression.uplink, 1.0
         yield "compression.downlink", self.compression.downlink, 1.0
 

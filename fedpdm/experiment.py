@@ -1,15 +1,24 @@
 """From settings to a finished run."""
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedpdm.algorithms import ALGORITHMS, Algorithm, LocalPlan
 from fedpdm.config import Config, digest
 from fedpdm.data import PARTITIONS, Federation, clip_norms, load_dataset, make_federation
 from fedpdm.engines.simulation import Schedule, Simulation
-from fedpdm.errors import UserError
+from fedpdm.errors import ConfigError, UserError
+from fedpdm.participation import fair_share
+from fedpdm.privacy.accounting import gdp_epsilon
+from fedpdm.privacy.books import open_books
+from fedpdm.privacy.mechanism import paper
+from fedpdm.privacy.plan import Plan, choose_mode, plan_sound
+from fedpdm.privacy.sensitivity import Curvature
 from fedpdm.problem import LOSSES, Problem, penalties
 from fedpdm.problem.penalties import Penalty
 from fedpdm.rounds import Setup
@@ -18,6 +27,7 @@ from fedpdm.runs import RunFolder
 __all__ = ["build_federation", "build_setup", "build_simulation", "run"]
 
 CHECKPOINT_SECONDS = 2.0
+PAPER_CLIP = 1.0  # the G of Theorem 1, for which the paper gives no value
 
 OnRows = Callable[[list[dict[str, Any]]], None]
 
@@ -26,10 +36,9 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
     """Load the data set, cut its norms, and deal it to the clients."""
     data = config.data
     dataset = load_dataset(data.name, data_dir=data_dir, progress=progress)
-    if data.radius:
+    if radius := radius_of(config):
         dataset = dataset._replace(
-            features=clip_norms(dataset.features, data.radius),
-            test_features=clip_norms(dataset.test_features, data.radius),
+            features=clip_norms(dataset.features, radius), test_features=clip_norms(dataset.test_features, radius)
         )
     options: dict[str, Any] = {}
     if data.partition == "labels":
@@ -38,6 +47,11 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
         options["alpha"] = data.dirichlet_alpha
     parts = PARTITIONS[data.partition](dataset.labels, data.clients, seed=data.partition_seed, **options)
     return make_federation(dataset, parts)
+
+
+def radius_of(config: Config) -> float | None:
+    """The bound R on every example's norm: under the sound mechanism there always is one."""
+    return config.data.radius or (1.0 if config.privacy.mechanism == "sound" else None)
 
 
 def build_penalty(config: Config, clients: int) -> Penalty:
@@ -61,17 +75,94 @@ def build_algorithm(config: Config) -> Algorithm:
     return ALGORITHMS[config.algorithm.name](rho=config.algorithm.rho, server_rule=config.algorithm.server_rule)
 
 
-def build_setup(config: Config, clients: int) -> Setup:
-    """Problem, algorithm and local plan of these settings."""
-    problem = Problem(LOSSES[config.problem.loss](), build_penalty(config, clients), config.problem.beta)
-    return Setup(problem, build_algorithm(config), LocalPlan(**config.local.model_dump()))
+def build_setup(config: Config, federation: Federation) -> tuple[Setup, Plan | None]:
+    """Problem, algorithm, local work and mechanism of these settings; the plan is that of the sound mechanism."""
+    local, algorithm = LocalPlan(**config.local.model_dump()), build_algorithm(config)
+    problem = Problem(LOSSES[config.problem.loss](), build_penalty(config, federation.clients), config.problem.beta)
+    setup = Setup(problem, algorithm, local)
+    if config.privacy.mechanism == "paper":
+        return with_paper_mechanism(config, setup, federation), None
+    if config.privacy.mechanism == "sound":
+        return with_sound_mechanism(config, setup, int(federation.sizes.min()))
+    return setup, None
+
+
+def with_paper_mechanism(config: Config, setup: Setup, federation: Federation) -> Setup:
+    """Theorems 1 and 2; the latter needs Q b/|D_i| < 1 for every client."""
+    p, local, smallest = config.privacy, setup.local, int(federation.sizes.min())
+    if local.batch_size == 0 or local.steps * local.batch_size >= smallest:
+        raise ConfigError(
+            f"Theorem 2 of the paper needs local.steps * local.batch_size < {smallest}, the smallest client's examples; "
+            f"got {local.steps} * {local.batch_size}: use a batch size of at least 1, and at most "
+            f"{(smallest - 1) // max(local.batch_size, 1)} steps."
+        )
+    clip = p.clip or PAPER_CLIP
+    privacy = paper(
+        rho=setup.algorithm.weight,
+        clip=clip,
+        epsilon=p.epsilon or math.inf,
+        delta=p.delta,
+        batch_size=local.batch_size,
+        share=config.rounds.participants / federation.clients,
+        rounds=config.rounds.total,
+    )
+    return setup._replace(local=local._replace(batch_clip=clip), privacy=privacy)
+
+
+def with_sound_mechanism(config: Config, setup: Setup, smallest_client: int) -> tuple[Setup, Plan]:
+    """Clip, noise and participations from the budget alone."""
+    p, r, radius = config.privacy, config.rounds, radius_of(config) or 1.0
+    mode = choose_mode(setup.local, p.mode)
+    own = setup.problem.loss.gradient_bound(radius)
+    clip = min(p.clip or own / 2, own)
+    if mode == "batch-clipped":
+        setup = setup._replace(local=setup.local._replace(batch_clip=clip))
+    else:
+        loss = LOSSES[config.problem.loss](clip=clip / own)
+        setup = setup._replace(
+            problem=setup.problem._replace(loss=loss), local=setup.local._replace(linearised=mode == "linearised")
+        )
+    share = fair_share(rounds=r.total, clients=config.data.clients, participants=r.participants, all_first=r.all_first)
+    plan = plan_sound(
+        epsilon=p.epsilon or math.inf,
+        delta=p.delta,
+        relation=p.relation,
+        participations=p.participations or share,
+        mode=mode,
+        clip=clip,
+        curvature=Curvature(setup.algorithm.weight, setup.problem.loss.smoothness(radius), config.problem.beta),
+        local=setup.local,
+        smallest_client=smallest_client,
+    )
+    return setup._replace(privacy=plan.privacy), plan
 
 
 def build_simulation(config: Config, federation: Federation) -> Simulation:
     """The simulator, ready to run these settings on this federation."""
-    rounds, metrics = config.rounds, config.metrics
-    schedule = Schedule(rounds.total, rounds.participants, config.seed, rounds.all_first, **metrics.model_dump())
-    return Simulation(build_setup(config, federation.clients), federation, schedule)
+    r = config.rounds
+    setup, plan = build_setup(config, federation)
+    if plan:
+        require_radius(federation, radius_of(config) or 1.0)
+    schedule = Schedule(
+        rounds=r.total,
+        participants=r.participants,
+        seed=config.seed,
+        all_first=r.all_first,
+        sampling=r.sampling,
+        cap=plan.participations if plan else 0,
+        **config.metrics.model_dump(),
+    )
+    return Simulation(setup, federation, schedule, plan)
+
+
+def require_radius(federation: Federation, radius: float) -> None:
+    """Refuse features beyond the radius: the sensitivity bounds would not hold for them."""
+    largest = float(np.sqrt((federation.features.astype(np.float64) ** 2).sum(axis=2).max()))
+    if not largest <= radius * (1 + 1e-6):
+        raise ConfigError(
+            f"An example's features have norm {largest:.6g}, above the radius {radius:g} that the privacy guarantee "
+            "assumes: cut them with fedpdm.data.clip_norms first, or raise data.radius."
+        )
 
 
 def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRows | None = None) -> dict[str, Any]:
@@ -79,6 +170,7 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
     if folder.manifest()["data_checksums"] != simulation.federation.checksums:
         raise UserError(f"The data of {folder.path} differ from those that the run began with: cannot go on.")
     name = digest(config)
+    books = open_books(folder.path / "ledger.sqlite", simulation, job=name)
     checkpoint = folder.load_checkpoint(simulation.state, name)
     if checkpoint:
         simulation.restore(*checkpoint)
@@ -92,6 +184,9 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
             folder.save_checkpoint(simulation.state, simulation.round, name)
             saved = time.perf_counter()
     summary = summarise(config, simulation, folder, time.perf_counter() - began)
+    if books:
+        summary |= books.summary()
+        books.close()
     models = {"model": simulation.model, "averaged_model": simulation.averaged_model}
     folder.finish(models, {"data": config.data.name, "loss": config.problem.loss}, summary)
     return summary
@@ -109,16 +204,35 @@ def summarise(config: Config, simulation: Simulation, folder: RunFolder, seconds
         "rounds": simulation.round,
         "seconds": round(seconds - simulation.compile_seconds, 3),
         "compile_seconds": round(simulation.compile_seconds, 3),
-        "uplink_bytes": simulation.uplink_bytes,
-        "downlink_bytes": simulation.downlink_bytes,
+        "uplink_bytes": simulation.uplink_bytes(),
+        "downlink_bytes": simulation.downlink_bytes(),
         "uplink_bits_paper": 32 * simulation.model.size * config.rounds.total * config.rounds.participants,
+        "mechanism": config.privacy.mechanism,
         "epsilon": None,
         "delta": None,
         "relation": None,
-        "mechanism": config.privacy.mechanism,
+        "guarantee": "No privacy mechanism was on: this run guarantees nothing about the examples.",
     }
+    if config.privacy.mechanism == "paper":
+        summary |= paper_summary(config, simulation)
     summary["remark"] = remark(config, summary, simulation.federation.clients)
     return summary
+
+
+def paper_summary(config: Config, simulation: Simulation) -> dict[str, Any]:
+    """Nothing is proven: the nominal figure, and what its noise is worth if Theorem 1's sensitivity is granted."""
+    p = config.privacy
+    face_value = gdp_epsilon(float(np.sqrt(np.asarray(simulation.state.spent).max())), p.delta)
+    return {
+        "delta": p.delta,
+        "epsilon_nominal": p.epsilon,
+        "epsilon_face_value": face_value,
+        "guarantee": (
+            f"Nothing is guaranteed: epsilon = {p.epsilon:g} is nominal (Theorems 1 and 2 of the paper). With Theorem 1's "
+            f"sensitivity granted, the same noise composes to epsilon = {face_value:.4g} at delta = {p.delta:g}; but that "
+            "sensitivity does not hold either: the dual is un-noised private state (docs/privacy.md, `fedpdm privacy audit`)."
+        ),
+    }
 
 
 def remark(config: Config, summary: dict[str, Any], clients: int) -> str | None:

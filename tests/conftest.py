@@ -9,8 +9,7 @@ from fedpdm.data import Federation, federation_from_arrays
 def random_federation(sizes: list[int], features: int = 5, classes: int = 3, seed: int = 0) -> Federation:
     rng = np.random.default_rng(seed)
     parts = [
-        (rng.normal(size=(n, features)).astype("float32"), rng.integers(0, classes, n).astype("int32"))
-        for n in [*sizes, 40]
+        (rng.normal(size=(n, features)).astype("float32"), rng.integers(0, classes, n).astype("int32")) for n in [*sizes, 40]
     ]
     # every class occurs, so that the number of classes is what was asked for
     parts[0][1][:classes] = np.arange(classes)[: len(parts[0][1])]

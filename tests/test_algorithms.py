@@ -10,7 +10,7 @@ from fedpdm.algorithms import ALGORITHMS, LocalPlan, Reports
 from fedpdm.engines.simulation import Schedule, Simulation
 from fedpdm.errors import ConfigError
 from fedpdm.problem import Problem, penalties, softmax
-from fedpdm.rounds import Setup, sample_participants
+from fedpdm.rounds import Setup
 
 MAKE = {"fedpdm": lambda: ALGORITHMS["fedpdm"](rho=1.0)}
 assert MAKE.keys() == ALGORITHMS.keys(), "give the new algorithm its settings here"
@@ -70,14 +70,6 @@ def test_padding_does_not_matter(name):
     np.testing.assert_array_equal(plain.model, poisoned.model)
     assert np.isfinite(rows[-1]["objective"])
     assert np.isfinite(rows[-1]["stationarity"])
-
-
-def test_participants_are_different_clients_and_every_client_is_drawn():
-    draws = np.array([sample_participants(0, t, 10, 3) for t in range(200)])
-    assert all(len(set(row)) == 3 for row in draws)
-    counts = np.bincount(draws.ravel(), minlength=10)
-    assert counts.min() > 30  # 60 expected, with standard deviation 6.5
-    assert (draws != np.array([sample_participants(1, t, 10, 3) for t in range(200)])).any()
 
 
 @pytest.mark.parametrize("participants", [0, 7])

@@ -229,9 +229,7 @@ def test_a_wrong_file_in_the_own_folder_is_an_error_and_stays(adult: dict[str, b
     assert (tmp_path / "adult.data").read_bytes() == wrong
 
 
-@pytest.mark.parametrize(
-    "content", [b"no gzip at all", gzip.compress(b"cut short" * 99, mtime=0)[:-12]], ids=["no", "cut"]
-)
+@pytest.mark.parametrize("content", [b"no gzip at all", gzip.compress(b"cut short" * 99, mtime=0)[:-12]], ids=["no", "cut"])
 def test_a_broken_gzip_file_is_named(content: bytes, tmp_path: Path) -> None:
     write(tmp_path, {"train-images-idx3-ubyte.gz": content})
     with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz cannot be read"):

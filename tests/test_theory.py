@@ -44,9 +44,7 @@ def test_gradient_variance_is_that_of_drawn_batches():
     spread = []
     for _ in range(3000):
         rows = rng.integers(0, 60, 4)  # with replacement, to which the formula belongs
-        spread.append(
-            float(jnp.sum((problem.loss.gradient(x, features[rows], labels[rows], jnp.full(4, 0.25)) - full) ** 2))
-        )
+        spread.append(float(jnp.sum((problem.loss.gradient(x, features[rows], labels[rows], jnp.full(4, 0.25)) - full) ** 2)))
     assert gradient_variance(problem, federation, x, 4) == pytest.approx(np.mean(spread), rel=0.1)
     assert gradient_variance(problem, federation, x, 0) == 0
 
@@ -74,9 +72,7 @@ def test_mean_of_the_measure_stays_below_the_bound_where_the_theorem_applies():
     problem = Problem(logistic(), penalties.l1(0.01), beta=0.5)
     tolerance = 1e-4
     plan = LocalPlan(3000, 0, 0.02, tolerance=tolerance)
-    simulation = Simulation(
-        Setup(problem, fedpdm(rho=12.0), plan), federation, Schedule(60, participants=4, diagnose_every=1)
-    )
+    simulation = Simulation(Setup(problem, fedpdm(rho=12.0), plan), federation, Schedule(60, participants=4, diagnose_every=1))
     theory = analyse(problem, federation, rho=12.0, x0=simulation.state.server.x0, batch_size=0, tolerance=tolerance)
     assert theory.holds
     measures = [row["stationarity"] for row in simulation.rows()]

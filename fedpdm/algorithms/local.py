@@ -1,6 +1,7 @@
 """The one local solver: every algorithm here minimises the same kind of local problem."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +41,10 @@ class LocalPlan(NamedTuple):
         Step size at round 0 and how it falls: "constant", or "inverse-sqrt" for `step_size / sqrt(1 + t)`.
     tolerance
         The paper's nu: stop after the first step whose direction has squared norm <= nu. 0 means fixed steps.
+    linearised
+        Take one full gradient at x0 and solve the local problem on it, instead of a new gradient in every step.
+    batch_clip
+        Cut the norm of the data part of every step's gradient to this. 0 means no cut.
     """
 
     steps: int
@@ -47,6 +52,14 @@ class LocalPlan(NamedTuple):
     step_size: float
     schedule: str = "constant"
     tolerance: float = 0.0
+    linearised: bool = False
+    batch_clip: float = 0.0
+
+
+class GradientNoiseFn(Protocol):
+    """Noise that is added to the data gradient of every local step: `(step, shape) -> noise`."""
+
+    def __call__(self, step: Array, shape: tuple[int, ...], /) -> Array: ...
 
 
 class LocalInfo(NamedTuple):
@@ -62,10 +75,23 @@ def step_size_at(plan: LocalPlan, round_index: Array | int) -> Array:
     return jnp.asarray(plan.step_size, jnp.float32)
 
 
-def _one_pass_order(key: Array, rows: int, size: Array) -> Array:
-    """A random order of the client's own rows, first; the padding comes last."""
-    draws = jax.random.uniform(key, (rows,))
-    return jnp.argsort(jnp.where(jnp.arange(rows) < size, draws, 2.0))
+def _batches(plan: LocalPlan, examples: Examples, key: Array) -> Callable[[Array], tuple[Array, Array, Array]]:
+    """The features, labels and weights that a step works on."""
+    size = examples.sizes[examples.client]
+    rows = jnp.arange(examples.labels.shape[1])
+    if plan.batch_size == 0:
+        everything = (*examples.rows(rows), jnp.where(rows < size, 1.0 / size, 0.0))
+        return lambda step: everything
+    # A random order of the client's own rows, first; the padding comes last.
+    draws = jax.random.uniform(key, rows.shape)
+    order = jnp.argsort(jnp.where(rows < size, draws, 2.0))
+    weights = jnp.full(plan.batch_size, 1.0 / plan.batch_size)
+
+    def batch(step: Array) -> tuple[Array, Array, Array]:
+        places = (step * plan.batch_size + jnp.arange(plan.batch_size)) % size
+        return (*examples.rows(order[places]), weights)
+
+    return batch
 
 
 def solve(
@@ -77,6 +103,7 @@ def solve(
     weight: float,
     step_size: Array,
     key: Array,
+    gradient_noise: GradientNoiseFn | None = None,
 ) -> tuple[Array, LocalInfo]:
     r"""Work on $\min_x f_i(x) + \langle v, x\rangle + \frac w2 \|x - x_0\|^2$ by gradient steps from $x_0$.
 
@@ -84,26 +111,25 @@ def solve(
     disjoint as long as `steps * batch_size` does not exceed the client's size; beyond that the same order is
     gone through again.
     """
-    size = examples.sizes[examples.client]
-    rows = examples.labels.shape[1]
-    full_batch = plan.batch_size == 0
-    order = None if full_batch else _one_pass_order(key, rows, size)
+    batch_of = _batches(plan, examples, key)
 
     def data_gradient(x: Array, step: Array) -> Array:
-        if order is None:
-            features, labels = examples.rows(jnp.arange(rows))
-            weights = jnp.where(jnp.arange(rows) < size, 1.0 / size, 0.0)
-        else:
-            places = (step * plan.batch_size + jnp.arange(plan.batch_size)) % size
-            features, labels = examples.rows(order[places])
-            weights = jnp.full(plan.batch_size, 1.0 / plan.batch_size)
-        return problem.loss.gradient(x, features, labels, weights)
+        gradient = problem.loss.gradient(x, *batch_of(step))
+        if plan.batch_clip:
+            gradient = gradient * jnp.minimum(1.0, plan.batch_clip / (jnp.linalg.norm(gradient) + 1e-30))
+        return gradient if gradient_noise is None else gradient + gradient_noise(step, x.shape)
+
+    def smooth_gradient(x: Array, step: Array) -> Array:
+        gradient = data_gradient(x, step)
+        return gradient + problem.beta * concave_gradient(x) if problem.beta else gradient
+
+    if plan.linearised:
+        slope = smooth_gradient(x0, jnp.int32(0)) + linear_term
+        move = lambda _, x: x - step_size * (slope + weight * (x - x0))  # noqa: E731
+        return jax.lax.fori_loop(0, plan.steps, move, x0), LocalInfo(jnp.int32(plan.steps))
 
     def direction(x: Array, step: Array) -> Array:
-        gradient = data_gradient(x, step)
-        if problem.beta:
-            gradient = gradient + problem.beta * concave_gradient(x)
-        return gradient + linear_term + weight * (x - x0)
+        return smooth_gradient(x, step) + linear_term + weight * (x - x0)
 
     def body(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         x, step, _ = carry
@@ -112,9 +138,8 @@ def solve(
 
     if plan.tolerance:
         # Under vmap this runs until the slowest client stops, with finished clients masked: the cap bounds it.
-        x, steps, _ = jax.lax.while_loop(
-            lambda carry: (carry[1] < plan.steps) & ~carry[2], body, (x0, jnp.int32(0), jnp.bool_(False))
-        )
+        start = (x0, jnp.int32(0), jnp.bool_(False))
+        x, steps, _ = jax.lax.while_loop(lambda carry: (carry[1] < plan.steps) & ~carry[2], body, start)
     else:
         x = jax.lax.fori_loop(0, plan.steps, lambda step, x: x - step_size * direction(x, step), x0)
         steps = jnp.int32(plan.steps)

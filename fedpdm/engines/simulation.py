@@ -13,12 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedpdm.algorithms.base import Reports, replace_rows
+from fedpdm.algorithms.base import Reports, element_wise_mean, replace_rows
 from fedpdm.algorithms.local import Examples
 from fedpdm.data.federation import Federation
 from fedpdm.errors import ConfigError, DivergedError
+from fedpdm.participation import roster
+from fedpdm.privacy.plan import Plan
 from fedpdm.problem.objective import accuracy, local_objectives
-from fedpdm.rounds import ClientResult, Setup, client_key, client_round, sample_participants, server_round
+from fedpdm.rounds import ClientResult, Setup, client_key, client_round, server_round
 from fedpdm.theory import stationarity
 
 __all__ = ["Schedule", "Simulation", "SimulationState"]
@@ -29,6 +31,9 @@ FLOAT_COLUMNS = ("test_accuracy", "nonzero_fraction", "consensus_gap", "local_st
 INTEGER_COLUMNS = ("local_steps_max", "bad_client")
 
 Arrays = tuple[Array, ...]
+Roster = list[tuple[np.ndarray, np.ndarray]]  # per round: the chosen clients, and who of them takes part
+# (first round, roster) -> roster: asked before anything of these rounds is computed
+BeforeRelease = Callable[[int, Roster], Roster]
 
 
 class Schedule(NamedTuple):
@@ -40,6 +45,8 @@ class Schedule(NamedTuple):
         Number of rounds, clients per round after the first, and the seed of everything random.
     all_first
         Whether every client takes part in round 0 (S_0 = all, as in the paper).
+    sampling, cap
+        See `fedpdm.participation.roster`.
     evaluate_every
         Rounds between test accuracies.
     diagnose_every
@@ -53,6 +60,8 @@ class Schedule(NamedTuple):
     participants: int
     seed: int = 0
     all_first: bool = True
+    sampling: str = "uniform"
+    cap: int = 0
     evaluate_every: int = 1
     diagnose_every: int = 10
     tail: float = 0.5
@@ -65,6 +74,7 @@ class SimulationState(NamedTuple):
     clients: Any  # client states, stacked
     local_models: Array  # the last x_i of every client
     tail_sum: Array  # sum of x0 over the tail so far
+    spent: Array  # per client: sum of (sensitivity / noise)^2 over its releases
 
 
 class Simulation:
@@ -87,15 +97,26 @@ class Simulation:
     (30, True)
     """
 
-    def __init__(self, setup: Setup, federation: Federation, schedule: Schedule):
+    def __init__(self, setup: Setup, federation: Federation, schedule: Schedule, plan: Plan | None = None):
         _check(setup, federation, schedule)
-        self.setup, self.federation, self.schedule = setup, federation, schedule
+        self.setup, self.federation, self.schedule, self.plan = setup, federation, schedule, plan
         self.round = 0
         self.compile_seconds = 0.0
         self._compiled: dict[object, Callable[..., Any]] = {}
         self._data = tuple(jnp.asarray(a) for a in (federation.features, federation.labels, federation.sizes))
         self._test = (jnp.asarray(federation.test_features), jnp.asarray(federation.test_labels))
-        self._sent = np.zeros(2, np.int64)  # uplink and downlink bytes so far
+        s = schedule
+        self._roster = roster(
+            s.sampling,
+            rounds=s.rounds,
+            clients=federation.clients,
+            participants=s.participants,
+            seed=s.seed,
+            all_first=s.all_first,
+            cap=s.cap,
+        )
+        self._messages = np.zeros(s.rounds + 1, np.int64)  # sent in the first t rounds
+        self.before_release: BeforeRelease | None = None
         self.state = self._initial_state()
 
     @property
@@ -130,14 +151,14 @@ class Simulation:
         start = self.round
         first = s.all_first and start == 0
         stop = 1 if first else min((start // s.diagnose_every + 1) * s.diagnose_every, s.rounds)
-        participants = self.federation.clients if first else s.participants
-        bounds = (jnp.int32(start), jnp.int32(stop), jnp.uint32(s.seed))
-        advance = self._compile(("rounds", participants), self._run_rounds(participants), self.state, bounds)
-        self.state, measured = advance(self.state, bounds, self._data, self._test)
+        chosen, present = self._who(start, stop)
+        call = (jnp.int32(start), jnp.int32(stop), jnp.uint32(s.seed), jnp.asarray(chosen), jnp.asarray(present))
+        advance = self._compile(("rounds", chosen.shape[1]), self._run_rounds, self.state, call)
+        self.state, measured = advance(self.state, call, self._data, self._test)
         measured = {name: np.asarray(values) for name, values in measured.items()}
         self._stop_if_diverged(measured["bad_client"], start, stop)
         self.round = stop
-        rows = [self._row(t, measured, participants, start) for t in range(start, stop)]
+        rows = [self._row(t, measured, start) for t in range(start, stop)]
         rows[-1] |= self.diagnose()
         return rows
 
@@ -151,11 +172,28 @@ class Simulation:
         """Go on from an earlier state: after `round_index` rounds."""
         self.state = jax.tree.map(jnp.asarray, state)
         self.round = round_index
-        s = self.schedule
-        messages = round_index * s.participants
-        if s.all_first and round_index:
-            messages += self.federation.clients - s.participants
-        self._sent[:] = messages * self.message_bytes
+        self._decide(0, round_index)
+
+    def taken_part(self) -> np.ndarray:
+        """Participations of every client so far."""
+        counts = np.zeros(self.federation.clients, int)
+        for chosen, present in self._roster[: self.round]:
+            counts[chosen[present]] += 1
+        return counts
+
+    def _decide(self, start: int, stop: int) -> None:
+        """Settle who takes part in rounds start..stop-1."""
+        if self.before_release:
+            self._roster[start:stop] = self.before_release(start, self._roster[start:stop])
+        for t in range(start, stop):
+            self._messages[t + 1] = self._messages[t] + self._roster[t][1].sum()
+
+    def _who(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Chosen clients and who of them takes part, for rounds start..stop-1, padded to the length of a chunk."""
+        self._decide(start, stop)
+        rows = self._roster[start:stop]
+        rows += [rows[-1]] * (self.schedule.diagnose_every - len(rows))
+        return np.stack([chosen for chosen, _ in rows]), np.stack([present for _, present in rows])
 
     def test_accuracy(self, model: np.ndarray) -> float:
         """Test accuracy of any model of this problem."""
@@ -165,13 +203,13 @@ class Simulation:
     def message_bytes(self) -> int:
         return BYTES_PER_VALUE * self.state.server.x0.size
 
-    @property
-    def uplink_bytes(self) -> int:
-        return int(self._sent[0])
+    def uplink_bytes(self, rounds: int | None = None) -> int:
+        """Bytes sent by clients in the first `rounds` rounds (default: so far)."""
+        return int(self._messages[self.round if rounds is None else rounds]) * self.message_bytes
 
-    @property
-    def downlink_bytes(self) -> int:
-        return int(self._sent[1])
+    def downlink_bytes(self, rounds: int | None = None) -> int:
+        """Bytes sent to clients in the first `rounds` rounds (default: so far)."""
+        return int(self._messages[self.round if rounds is None else rounds]) * self.message_bytes
 
     @property
     def _tail_start(self) -> int:
@@ -185,33 +223,31 @@ class Simulation:
         one = self.setup.algorithm.init_client(x0)
         stacked = jax.tree.map(lambda leaf: jnp.tile(leaf[None], (clients,) + (1,) * leaf.ndim), one)
         server = self.setup.algorithm.init_server(x0, clients)
-        state = SimulationState(server, stacked, jnp.tile(x0[None], (clients, 1, 1)), jnp.zeros_like(x0))
+        models = jnp.tile(x0[None], (clients, 1, 1))
+        state = SimulationState(server, stacked, models, jnp.zeros_like(x0), jnp.zeros(clients))
         return jax.tree.map(jnp.array, state)  # own buffers: the state is donated to every call
 
-    def _run_rounds(self, participants: int) -> Callable[..., Any]:
+    def _run_rounds(self, state: SimulationState, call: Arrays, data: Arrays, test: Arrays) -> Any:
         s, tail_start = self.schedule, self._tail_start
+        start, stop, seed, chosen, present = call
 
-        def run(state: SimulationState, bounds: tuple[Array, Array, Array], data: Arrays, test: Arrays) -> Any:
-            start, stop, seed = bounds
+        def body(t: Array, carry: Any) -> Any:
+            state, columns = carry
+            who = chosen[t - start], present[t - start]
+            state, measured = _one_round(self.setup, t, state, seed, who, data)
+            x0 = state.server.x0
+            state = state._replace(tail_sum=state.tail_sum + jnp.where(t >= tail_start, x0, 0.0))
+            wanted = ((t + 1) % s.evaluate_every == 0) | (t + 1 == s.rounds)
+            measured["test_accuracy"] = jax.lax.cond(
+                wanted, lambda x: accuracy(self.setup.problem, x, test[0], test[1]), lambda x: jnp.nan, x0
+            )
+            columns = {name: columns[name].at[t - start].set(measured[name]) for name in columns}
+            return state, columns
 
-            def body(t: Array, carry: Any) -> Any:
-                state, columns = carry
-                state, measured = _one_round(self.setup, participants, t, state, seed, data)
-                x0 = state.server.x0
-                state = state._replace(tail_sum=state.tail_sum + jnp.where(t >= tail_start, x0, 0.0))
-                wanted = ((t + 1) % s.evaluate_every == 0) | (t + 1 == s.rounds)
-                measured["test_accuracy"] = jax.lax.cond(
-                    wanted, lambda x: accuracy(self.setup.problem, x, test[0], test[1]), lambda x: jnp.nan, x0
-                )
-                columns = {name: columns[name].at[t - start].set(measured[name]) for name in columns}
-                return state, columns
-
-            columns = {name: jnp.zeros(s.diagnose_every) for name in FLOAT_COLUMNS}
-            columns |= {name: jnp.zeros(s.diagnose_every, jnp.int32) for name in INTEGER_COLUMNS}
-            # A loop with dynamic bounds: one compilation, and the same arithmetic, for chunks of every length.
-            return jax.lax.fori_loop(start, stop, body, (state, columns))
-
-        return run
+        columns = {name: jnp.zeros(s.diagnose_every) for name in FLOAT_COLUMNS}
+        columns |= {name: jnp.zeros(s.diagnose_every, jnp.int32) for name in INTEGER_COLUMNS}
+        # A loop with dynamic bounds: one compilation, and the same arithmetic, for chunks of every length.
+        return jax.lax.fori_loop(start, stop, body, (state, columns))
 
     def _diagnose(self, state: SimulationState, data: Arrays) -> tuple[Array, Array]:
         problem, algorithm = self.setup.problem, self.setup.algorithm
@@ -240,48 +276,48 @@ class Simulation:
                 f"training diverged. Lower local.step_size={self.setup.local.step_size} and start again."
             )
 
-    def _row(self, t: int, measured: dict[str, np.ndarray], participants: int, start: int) -> dict[str, Any]:
-        self._sent += participants * self.message_bytes
-        row: dict[str, Any] = {"round": t + 1, "participants": participants}
+    def _row(self, t: int, measured: dict[str, np.ndarray], start: int) -> dict[str, Any]:
+        row: dict[str, Any] = {"round": t + 1, "participants": int(self._roster[t][1].sum())}
         for name in (*FLOAT_COLUMNS, *INTEGER_COLUMNS):
             value = measured[name][t - start].item()
             if name != "bad_client" and value == value:  # a NaN is a measurement that was not due
                 row[name] = float(f"{value:.7g}") if name in FLOAT_COLUMNS else value
-        row |= {"uplink_bytes": self.uplink_bytes, "downlink_bytes": self.downlink_bytes}
+        row |= {"uplink_bytes": self.uplink_bytes(t + 1), "downlink_bytes": self.downlink_bytes(t + 1)}
         return row
 
 
 def _one_round(
-    setup: Setup, participants: int, t: Array, state: SimulationState, seed: Array, data: Arrays
+    setup: Setup, t: Array, state: SimulationState, seed: Array, who: tuple[Array, Array], data: Arrays
 ) -> tuple[SimulationState, dict[str, Array]]:
     """Gather the participants' states, let them and the server do their parts, scatter the states back."""
-    clients = data[0].shape[0]
-    everybody = participants == clients
-    chosen = jnp.arange(clients) if everybody else sample_participants(seed, t, clients, participants)
+    chosen, present = who
 
     def work(client: Array, client_state: Any) -> ClientResult:
         examples = Examples(data[0], data[1], data[2], client)
         return client_round(setup, examples, client_state, state.server.x0, t, client_key(seed, t, client))
 
     result = jax.vmap(work)(chosen, jax.tree.map(lambda leaf: leaf[chosen], state.clients))
-    reports = Reports(result.message, chosen, jnp.ones(participants, bool))
+    reports = Reports(result.message, chosen, present)
     server = server_round(setup, state.server, reports)
 
     def put_back(table: Array, rows: Array) -> Array:
-        return replace_rows(table, chosen, rows, reports.present)
+        return replace_rows(table, chosen, rows, present)
 
-    finite = jnp.all(jnp.isfinite(result.message), axis=(1, 2))
+    finite = jnp.all(jnp.isfinite(result.message), axis=(1, 2)) | ~present
+    gaps = jnp.sum((result.local_model - server.x0) ** 2, axis=(1, 2))
+    steps = jnp.where(present, result.info.steps, 0)
     measured = {
         "nonzero_fraction": jnp.mean(server.x0 != 0),
-        "consensus_gap": jnp.sqrt(jnp.mean(jnp.sum((result.local_model - server.x0) ** 2, axis=(1, 2)))),
-        "local_steps_mean": jnp.mean(result.info.steps),
-        "local_steps_max": jnp.max(result.info.steps),
+        "consensus_gap": jnp.sqrt(element_wise_mean(gaps, present)),
+        "local_steps_mean": element_wise_mean(steps.astype(jnp.float32), present),
+        "local_steps_max": jnp.max(steps),
         "bad_client": jnp.where(jnp.all(finite), -1, chosen[jnp.argmin(finite)]),
     }
     state = state._replace(
         server=server,
         clients=jax.tree.map(put_back, state.clients, result.state),
         local_models=put_back(state.local_models, result.local_model),
+        spent=state.spent.at[chosen].add(jnp.where(present, result.cost, 0.0)),
     )
     return state, measured
 
@@ -289,9 +325,7 @@ def _one_round(
 def _check(setup: Setup, federation: Federation, schedule: Schedule) -> None:
     clients = federation.clients
     if not 1 <= schedule.participants <= clients:
-        raise ConfigError(
-            f"Expected 1 <= rounds.participants={schedule.participants} <= {clients}, the number of clients."
-        )
+        raise ConfigError(f"Expected 1 <= rounds.participants={schedule.participants} <= {clients}, the number of clients.")
     if schedule.rounds < 1:
         raise ConfigError(f"Expected rounds.total={schedule.rounds} >= 1.")
     if setup.local.steps < 1:

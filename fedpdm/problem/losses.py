@@ -56,11 +56,15 @@ def _linear_scores(model: Array, features: Array) -> Array:
     return features @ model.T
 
 
-def logistic() -> Loss:
+def logistic(clip: float = 1.0) -> Loss:
     r"""The paper's loss: $\ln(1 + \exp(-x_k \cdot a))$ with $k$ the true class of the example.
 
     The gradient touches the row of the true class only: $-\sigma(-x_k \cdot a)\, a$, so its norm is at most
     $\|a\|$ and its curvature at most $\|a\|^2/4$.
+
+    With `clip` below 1 the slope $\sigma(-x_k \cdot a)$ is cut to `clip` in the gradient (not in the value). A monotone
+    function of the score stays monotone when it is cut, so the clipped gradient is still that of a convex function, as
+    smooth as before, and its norm is at most $\text{clip}\,\|a\|$.
 
     Examples
     --------
@@ -78,24 +82,30 @@ def logistic() -> Loss:
         return jax.nn.softplus(-true_class_scores(model, features, labels))
 
     def gradient(model: Array, features: Array, labels: Array, weights: Array) -> Array:
-        slopes = -jax.nn.sigmoid(-true_class_scores(model, features, labels)) * weights
-        return jax.nn.one_hot(labels, model.shape[0], axis=0, dtype=model.dtype) * slopes @ features
+        slopes = jnp.minimum(jax.nn.sigmoid(-true_class_scores(model, features, labels)), clip)
+        return jax.nn.one_hot(labels, model.shape[0], axis=0, dtype=model.dtype) * -(slopes * weights) @ features
 
     return Loss(
         "logistic",
         values,
         gradient,
         _linear_scores,
-        gradient_bound=lambda radius: radius,
+        gradient_bound=lambda radius: min(clip, 1.0) * radius,
         smoothness=lambda radius: radius**2 / 4,
     )
 
 
-def softmax() -> Loss:
+def softmax(clip: float = 1.0) -> Loss:
     r"""Softmax cross-entropy: $-\ln\big(e^{x_k \cdot a} / \sum_l e^{x_l \cdot a}\big)$.
 
     The gradient is $(p - e_k) a^\top$ with $p$ the class probabilities: norm at most $\sqrt 2\,\|a\|$, curvature at
     most $\|a\|^2/2$.
+
+    With `clip` below 1 the gradient of an example (not its value) is scaled by $\min(1, \text{clip}/(1 - p_k))$: "gap
+    clipping". This is the gradient of $\min_u\, [\ell(s + u e_k) + \text{clip}\,|u|]$, an infimal convolution of convex
+    functions of the scores s, hence convex and as smooth as before; its norm is at most $\sqrt 2\,\text{clip}\,\|a\|$.
+    Scaling by the gradient's norm instead would not give the gradient of a convex function when there are more than
+    two classes, and the contraction that the sensitivity bounds rest on would be lost.
     """
 
     def values(model: Array, features: Array, labels: Array) -> Array:
@@ -104,17 +114,20 @@ def softmax() -> Loss:
 
     def gradient(model: Array, features: Array, labels: Array, weights: Array) -> Array:
         probabilities = jax.nn.softmax(_linear_scores(model, features), axis=1)
-        slopes = probabilities - jax.nn.one_hot(labels, model.shape[0], dtype=model.dtype)
-        return (slopes * weights[:, None]).T @ features
+        true = jax.nn.one_hot(labels, model.shape[0], dtype=model.dtype)
+        if clip < 1:
+            gaps = jnp.sum(probabilities * (1 - true), axis=1)  # 1 - p_k, exact also where p_k is close to 1
+            weights = weights * jnp.minimum(1.0, clip / jnp.maximum(gaps, clip))
+        return ((probabilities - true) * weights[:, None]).T @ features
 
     return Loss(
         "softmax",
         values,
         gradient,
         _linear_scores,
-        gradient_bound=lambda radius: 2**0.5 * radius,
+        gradient_bound=lambda radius: 2**0.5 * min(clip, 1.0) * radius,
         smoothness=lambda radius: radius**2 / 2,
     )
 
 
-LOSSES: dict[str, Callable[[], Loss]] = {"logistic": logistic, "softmax": softmax}
+LOSSES: dict[str, Callable[..., Loss]] = {"logistic": logistic, "softmax": softmax}

@@ -1,0 +1,127 @@
+"""The privacy boundary: the one place where noise is added, in each of the two orders.
+
+    sound:  solve -> NOISE -> dual -> y -> message       everything behind the noise is post-processing
+    paper:  solve -> dual -> y -> message -> NOISE       the order of the publication; its guarantee is nominal only
+
+A `Privacy` is a tuple of pure functions that `client_round` calls; each release comes with its cost, the squared ratio
+of sensitivity to noise, so that what is spent is added up from what was really done.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedpdm.privacy.noise import simulation_noise
+from fedpdm.privacy.sensitivity import Number
+
+__all__ = ["Privacy", "Release", "no_privacy", "sound", "sound_every_step", "paper"]
+
+
+class Release(NamedTuple):
+    """What is known at the time of a release; all of it but the value is public in the sound mechanism."""
+
+    step_size: Array
+    examples: Array  # the client's public size n
+    steps: Array  # local steps taken
+    public_slope: Array  # norm of the data-free part of the first local direction: linear term and beta term at x0
+    key: Array
+
+
+class Privacy(NamedTuple):
+    """A mechanism as pure functions.
+
+    Attributes
+    ----------
+    release_solution
+        `(x, release) -> (x, cost)`: applied to the local solution, before anything is derived from it.
+    release_message
+        `(message, release) -> (message, cost)`: applied to the message, last of all.
+    gradient_noise
+        `(release) -> (noise function of the solver, cost)`, or None: noise in every local step.
+    """
+
+    mechanism: str
+    release_solution: Callable[[Array, Release], tuple[Array, Array]]
+    release_message: Callable[[Array, Release], tuple[Array, Array]]
+    gradient_noise: Callable[[Release], tuple[Callable[[Array, tuple[int, ...]], Array], Array]] | None = None
+
+
+def _untouched(value: Array, release: Release) -> tuple[Array, Array]:
+    return value, jnp.float32(0.0)
+
+
+def no_privacy() -> Privacy:
+    """Nothing is noised, nothing is guaranteed."""
+    return Privacy("none", _untouched, _untouched)
+
+
+def sound(sensitivity: Callable[[Release], Number], noise_multiplier: float) -> Privacy:
+    """Gaussian noise on the local solution, `noise_multiplier` times its sensitivity.
+
+    Parameters
+    ----------
+    sensitivity
+        Bound on how far one example can move the solution (add/remove), from public values alone.
+    noise_multiplier
+        z = sigma / sensitivity.
+
+    Formal guarantee
+    ----------------
+    Relation: add/remove one example of one client; adversary: whoever sees all messages, the server included. Given
+    the public history, the release of one participation is a Gaussian mechanism with sensitivity/sigma = 1/z; the dual
+    and the message are functions of it and of earlier releases. By adaptive composition R participations are mu-GDP
+    with mu = sqrt(R)/z. Assumes that the bound holds (`fedpdm.privacy.sensitivity`), exact arithmetic, and true
+    Gaussian noise; a simulation has pseudo-random float32 noise and says so in its manifest.
+    """
+
+    def release_solution(x: Array, release: Release) -> tuple[Array, Array]:
+        sigma = noise_multiplier * sensitivity(release)
+        return x + simulation_noise(release.key, x.shape, sigma), jnp.float32(noise_multiplier**-2)
+
+    return Privacy("sound", release_solution, _untouched)
+
+
+def sound_every_step(sensitivity: Callable[[Release], Number], noise_multiplier: float, steps: int) -> Privacy:
+    """Gaussian noise on the full data gradient of every local step; for losses of which nothing but a clip is known.
+
+    Formal guarantee
+    ----------------
+    As in `sound`, with Q releases per participation: R participations are mu-GDP with mu = sqrt(R Q)/z. The solution is
+    a function of the noised gradients.
+    """
+
+    def gradient_noise(release: Release) -> tuple[Callable[[Array, tuple[int, ...]], Array], Array]:
+        sigma = noise_multiplier * sensitivity(release)
+
+        def noise(step: Array, shape: tuple[int, ...]) -> Array:
+            return simulation_noise(jax.random.fold_in(release.key, step), shape, sigma)
+
+        return noise, jnp.float32(steps * noise_multiplier**-2)
+
+    return Privacy("sound", _untouched, _untouched, gradient_noise)
+
+
+def paper(*, rho: float, clip: float, epsilon: float, delta: float, batch_size: int, share: float, rounds: int) -> Privacy:
+    r"""Theorems 1 and 2 to the letter, with the number of steps Q that was really taken.
+
+    $s = 4 \eta G \frac{1 - |1 - \rho\eta|^Q}{1 - |1 - \rho\eta|}$, per-round $\epsilon = \bar\epsilon / (q^2
+    \sqrt{p T/(1 - q)})$ with $q = Q b/|D_i|$ and $p$ = `share` = K/N, $\sigma = s \sqrt{2 \ln(1.25/\delta)}/\epsilon$.
+
+    There is NO formal guarantee: docs/privacy.md lists the six defects. The cost that is returned takes Theorem 1's
+    sensitivity at face value.
+    """
+
+    def release_message(message: Array, release: Release) -> tuple[Array, Array]:
+        steps = release.steps.astype(jnp.float32)
+        a = jnp.abs(1 - rho * release.step_size)
+        away = jnp.where(a == 1, 0.5, a)
+        s = 4 * release.step_size * clip * jnp.where(a == 1, steps, (1 - away**steps) / (1 - away))
+        q = steps * batch_size / release.examples
+        round_epsilon = epsilon / (q**2 * jnp.sqrt(share * rounds / (1 - q)))
+        ratio = round_epsilon / jnp.sqrt(2 * jnp.log(1.25 / delta))  # s / sigma
+        return message + simulation_noise(release.key, message.shape, s / ratio), ratio**2
+
+    return Privacy("paper", _untouched, release_message)

@@ -1,0 +1,128 @@
+"""From a budget to a mechanism: mode, clip, participations, noise, and the sentence that says what it all guarantees."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from fedpdm.algorithms.local import LocalPlan
+from fedpdm.errors import ConfigError
+from fedpdm.privacy import sensitivity as bounds
+from fedpdm.privacy.accounting import Relation, noise_multiplier_for
+from fedpdm.privacy.mechanism import Privacy, Release, sound, sound_every_step
+from fedpdm.privacy.sensitivity import Curvature, Number
+
+__all__ = ["MODES", "Plan", "plan_sound"]
+
+MODES = ("linearised", "contractive", "one-pass", "certified", "every-step", "batch-clipped")
+
+
+class Plan(NamedTuple):
+    """A sound mechanism, ready to run, with the numbers that its guarantee rests on."""
+
+    privacy: Privacy
+    mode: str
+    epsilon: float
+    delta: float
+    relation: Relation
+    participations: int  # R, the most that a client takes part
+    releases: int  # Gaussian releases per participation: Q when every step is noised, else 1
+    noise_multiplier: float  # z = sigma / sensitivity of one release
+    clip: float  # C
+    sensitivity: Callable[[float, float], float]  # (step size, examples) -> of one release, with no public slope
+
+    def cost_multiplier(self) -> float:
+        """The noise multiplier of one participation as a whole, for a ledger that counts participations."""
+        return self.noise_multiplier / math.sqrt(self.releases)
+
+    def sentence(self, epsilon: float | None = None) -> str:
+        """The guarantee in words; `epsilon` is what was spent, if less than the budget."""
+        change = "adding or removing it" if self.relation == "add-remove" else "replacing it by another"
+        return (
+            f"Differential privacy with epsilon = {epsilon or self.epsilon:.4g} and delta = {self.delta:g} for one example "
+            f"of one client, under {change} ({self.relation}), against the server and everyone who sees the messages."
+        )
+
+
+def choose_mode(local: LocalPlan, asked: str = "auto") -> str:
+    """The mode that fits how the client solves; an error when another one is asked for."""
+    fitting = "one-pass" if local.batch_size else "certified" if local.tolerance else "contractive"
+    if asked == "auto":
+        mode = fitting
+    elif (asked in ("linearised", "every-step") and not local.batch_size) or asked in (fitting, "batch-clipped"):
+        mode = asked
+    else:
+        raise ConfigError(
+            f"privacy.mode={asked!r} does not fit local.batch_size={local.batch_size}, local.tolerance={local.tolerance:g}: "
+            f"these settings are {fitting!r}; linearised, contractive, certified and every-step need local.batch_size=0, "
+            "certified needs a local.tolerance, contractive and one-pass need none."
+        )
+    if local.tolerance and mode != "certified":
+        raise ConfigError(
+            f"local.tolerance={local.tolerance:g} makes the number of steps depend on the data, which privacy.mode={mode!r} "
+            "does not allow: set local.tolerance=0.0 (or local.batch_size=0 and privacy.mode=certified)."
+        )
+    return mode
+
+
+def plan_sound(
+    *,
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    participations: int,
+    mode: str,
+    clip: float,
+    curvature: Curvature,
+    local: LocalPlan,
+    smallest_client: int,
+) -> Plan:
+    """Calibrate the noise so that `participations` participations spend exactly the budget.
+
+    `clip` is C, the bound on one example's gradient (of a batch's gradient in mode "batch-clipped"). The guarantee is that
+    of `fedpdm.privacy.mechanism.sound` with the sensitivity of the mode, turned into (epsilon, delta) by exact Gaussian
+    differential privacy; replace-one counts double sensitivity.
+    """
+    bound = _bound(mode, clip, curvature, local, smallest_client)
+    releases = local.steps if mode == "every-step" else 1
+    z = noise_multiplier_for(epsilon, delta, participations * releases, relation)
+    privacy = sound_every_step(bound, z, local.steps) if mode == "every-step" else sound(bound, z)
+
+    def sensitivity(step_size: float, examples: float) -> float:
+        none = jnp.float32(0.0)
+        return float(bound(Release(jnp.float32(step_size), jnp.float32(examples), none, none, none)))
+
+    return Plan(privacy, mode, epsilon, delta, relation, participations, releases, z, clip, sensitivity)
+
+
+def _bound(mode: str, clip: float, curvature: Curvature, local: LocalPlan, smallest_client: int) -> Callable[[Release], Number]:
+    """The sensitivity of the mode as a function of what is public at the release, its conditions checked."""
+    if mode == "linearised":
+        return lambda r: bounds.linearised(clip, curvature.weight, r.step_size, local.steps, r.examples)
+    if mode == "every-step":
+        return lambda r: bounds.every_step(clip, r.examples)
+    if mode == "batch-clipped":
+        bounds.require_contraction(curvature._replace(smoothness=0.0), local.step_size)
+        return lambda r: bounds.batch_clipped(clip, curvature, r.step_size, local.steps)
+    bounds.require_contraction(curvature, local.step_size)
+    if mode == "contractive":
+        return lambda r: bounds.contractive(clip, curvature, r.step_size, local.steps, r.examples)
+    if mode == "one-pass":
+        most = smallest_client // local.batch_size
+        if local.steps > most:
+            raise ConfigError(
+                f"local.steps={local.steps} with local.batch_size={local.batch_size} goes over the data more than once, but "
+                f"the smallest client has {smallest_client} examples: use at most {most} steps, or local.batch_size=0."
+            )
+        return lambda r: bounds.one_pass(clip, r.step_size, local.batch_size)
+    if not curvature.lowest > 0:
+        raise ConfigError(
+            f"privacy.mode='certified' needs algorithm.rho={curvature.weight:g} > problem.beta/2={curvature.beta / 2:g}."
+        )
+
+    def with_tolerance(r: Release) -> Number:
+        tolerance = bounds.reached(clip, curvature, local.tolerance**0.5, r.step_size, local.steps, r.public_slope)
+        return bounds.certified(clip, curvature, tolerance, r.examples)
+
+    return with_tolerance

@@ -1,0 +1,150 @@
+r"""How far one example can move a client's local solution: the add/remove sensitivity of each way of solving.
+
+Setting of every bound. A client holds at most n examples, n being public, in n slots of which some may be empty; two data
+sets are neighbours when they differ in whether ONE slot is filled (add/remove). Sums over examples are divided by public
+numbers (n, or the batch size b), never by the private count. Every example's features have norm at most R, by force. The
+starting point, the linear term (the released dual), the step size and the number of steps are public.
+
+C bounds the norm of one example's gradient (`Loss.gradient_bound`). The clipped losses of `fedpdm.problem.losses` stay
+convex and L-smooth, so one full gradient step $x \mapsto x - \eta\,(\nabla f(x) + v + w (x - x_0))$ is Lipschitz with
+$c = \max(|1 - \eta (w - \beta/2)|,\ |1 - \eta (w + L + 2\beta)|)$: see docs/privacy.md for the proofs.
+
+Changing one example into another (replace-one) at most doubles each bound.
+
+Every function takes plain numbers or JAX arrays.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from fedpdm.errors import ConfigError
+
+__all__ = [
+    "Number",
+    "Curvature",
+    "contraction",
+    "linearised",
+    "contractive",
+    "one_pass",
+    "certified",
+    "reached",
+    "every_step",
+    "batch_clipped",
+    "require_contraction",
+]
+
+Number = float | Array
+
+
+class Curvature(NamedTuple):
+    """What is known about the local problem f_i(x) + <v, x> + (w/2)||x - x0||^2."""
+
+    weight: float  # w: rho for FedPDM, 0 for FedAvg
+    smoothness: float  # L of the data part
+    beta: float = 0.0  # of the data-free term, whose curvature lies in [-beta/2, 2 beta]
+
+    @property
+    def lowest(self) -> float:
+        return self.weight - self.beta / 2
+
+    @property
+    def highest(self) -> float:
+        return self.weight + self.smoothness + 2 * self.beta
+
+
+def contraction(curvature: Curvature, step_size: Number) -> Number:
+    """Lipschitz constant c of one full gradient step."""
+    slow, fast = 1 - step_size * curvature.lowest, 1 - step_size * curvature.highest
+    if isinstance(step_size, float | int):
+        return max(abs(slow), abs(fast))
+    return jnp.maximum(jnp.abs(slow), jnp.abs(fast))
+
+
+def require_contraction(curvature: Curvature, step_size: float) -> None:
+    """Refuse settings for which c > 1: there the bounds of this module do not hold.
+
+    The steps may shrink later: c <= 1 for one step size implies it for all smaller ones.
+    """
+    if curvature.lowest < 0:
+        raise ConfigError(
+            f"The weight of the proximal term is {curvature.weight:g}, but the non-convex term needs at least "
+            f"problem.beta/2 = {curvature.beta / 2:g} for a private local solve: raise algorithm.rho or lower problem.beta."
+        )
+    if contraction(curvature, float(step_size)) > 1 + 1e-12:
+        raise ConfigError(
+            f"local.step_size={step_size:g} makes local steps expand (c = {contraction(curvature, float(step_size)):.3g} "
+            f"> 1), so that nothing bounds one example's influence: use at most {2 / curvature.highest:.4g}."
+        )
+
+
+def _geometric_sum(ratio: Number, terms: int) -> Number:
+    """1 + ratio + ... + ratio^(terms - 1), also for ratio = 1."""
+    ratio = jnp.asarray(ratio)
+    away = jnp.where(ratio == 1, 0.5, ratio)  # keeps the unused branch finite
+    return jnp.where(ratio == 1, float(terms), (1 - away**terms) / (1 - away))
+
+
+def linearised(clip: float, weight: float, step_size: Number, steps: int, examples: Number) -> Number:
+    """One full gradient at x0, and the local problem solved on it: (1 - kappa) C/(w n), kappa = (1 - w eta)^Q.
+
+    Formal guarantee: the solution is x0 + M (g + v) with the public number M = -eta sum_r (1 - w eta)^r; one example
+    changes g, a sum over examples divided by n, by at most C/n. Nothing is assumed about curvature.
+    """
+    return jnp.abs(step_size * _geometric_sum(1 - weight * jnp.asarray(step_size), steps)) * clip / examples
+
+
+def contractive(clip: float, curvature: Curvature, step_size: Number, steps: int, examples: Number) -> Number:
+    """Q full-batch steps: eta (C/n)(1 - c^Q)/(1 - c).
+
+    Formal guarantee: for c <= 1 (`require_contraction`). With d_r the distance of the two runs after r steps,
+    d_{r+1} <= c d_r + eta C/n.
+    """
+    return step_size * clip / examples * _geometric_sum(contraction(curvature, step_size), steps)
+
+
+def one_pass(clip: float, step_size: Number, batch_size: int) -> Number:
+    """One pass over disjoint batches: eta C/b.
+
+    Formal guarantee: for c <= 1 with the smoothness of a batch. The slots are dealt to batches without looking at the
+    data, so the example is in one batch at most; that step sets the runs apart by eta C/b, no other step widens it.
+    """
+    return step_size * clip / batch_size
+
+
+def certified(clip: float, curvature: Curvature, tolerance: Number, examples: Number) -> Number:
+    """Any solver that ends with a full gradient of norm <= tau: (C/n + 2 tau)/(w - beta/2).
+
+    Formal guarantee: for w > beta/2 (strong convexity of the local problem), and only where the tolerance is reached
+    whatever the data: see `reached`.
+    """
+    return (clip / examples + 2 * tolerance) / curvature.lowest
+
+
+def reached(clip: float, curvature: Curvature, tolerance: float, step_size: Number, steps: int, public_slope: Number) -> Number:
+    """The gradient norm that at most `steps` steps reach whatever the data: max(tau, c^(steps - 1) (C + public slope)).
+
+    A gradient step multiplies the gradient's norm by c at most, and it starts from at most C plus the data-free part. So
+    a cap on the steps never voids the guarantee: it raises the tolerance, and with it the noise, by a public amount.
+    """
+    start = clip + public_slope
+    return jnp.maximum(tolerance, contraction(curvature, step_size) ** (steps - 1) * start)
+
+
+def every_step(clip: float, examples: Number) -> Number:
+    """The full gradient that is noised in every local step: C/n, once per step.
+
+    Formal guarantee: nothing is assumed about curvature; a participation counts as Q releases.
+    """
+    return clip / examples
+
+
+def batch_clipped(clip: float, curvature: Curvature, step_size: Number, steps: int) -> Number:
+    """Steps whose batch gradient (its data part) is cut to norm G: 2 eta G (1 - c^Q)/(1 - c), below 2 G/w for beta = 0.
+
+    Formal guarantee: nothing is assumed about the loss or the batches, as two vectors of norm <= G differ by 2 G at most;
+    c is the contraction of the data-free part alone, so `curvature.smoothness` plays no role.
+    """
+    ratio = contraction(curvature._replace(smoothness=0.0), step_size)
+    return 2 * clip * step_size * _geometric_sum(ratio, steps)

@@ -1,0 +1,40 @@
+"""Who takes part: different clients in a round, even shares, caps that hold."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedpdm.participation import SAMPLINGS, fair_share, roster
+
+sizes = st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n)))
+
+
+def counts(rounds, clients):
+    return np.bincount(np.concatenate([chosen[present] for chosen, present in rounds]), minlength=clients)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@given(sizes=sizes, rounds=st.integers(1, 60), seed=st.integers(0, 99), all_first=st.booleans(), cap=st.integers(0, 9))
+def test_rounds_hold_different_clients_and_the_cap_holds(sampling, sizes, rounds, seed, all_first, cap):
+    clients, participants = sizes
+    options = {"rounds": rounds, "clients": clients, "participants": participants, "all_first": all_first}
+    drawn = roster(sampling, **options, seed=seed, cap=cap)
+    assert len(drawn) == rounds
+    for t, (chosen, _) in enumerate(drawn):
+        assert len(set(chosen)) == len(chosen) == (clients if all_first and t == 0 else participants)
+    if cap:
+        assert counts(drawn, clients).max() <= cap
+    else:
+        assert all(present.all() for _, present in drawn)
+    if sampling == "cycle" and not cap:
+        shares = counts(drawn, clients)
+        assert shares.max() - shares.min() <= 1
+        assert shares.max() == fair_share(**options)
+
+
+def test_uniform_draws_every_client_and_depends_on_the_seed():
+    options = {"rounds": 200, "clients": 10, "participants": 3, "all_first": False}
+    first, second = (roster("uniform", **options, seed=seed) for seed in (0, 1))
+    assert counts(first, 10).min() > 30  # 60 expected, with standard deviation 6.5
+    assert any((a[0] != b[0]).any() for a, b in zip(first, second, strict=True))
