@@ -31,6 +31,9 @@ class Data(Section):
     labels_per_client: int = Field(default=4, ge=1, description='different labels per client, for partition = "labels"')
     dirichlet_alpha: float = Field(default=0.5, gt=0, description='evenness of the label mix, for partition = "dirichlet"')
     partition_seed: int = Field(default=0, ge=0, description="seed of the dealing, apart from the run's own seed")
+    scaling: Literal["none", "unit", "root", "centred", "centred-root"] = Field(
+        default="none", description="public map of one example: to norm 1, after square roots, minus its own mean, or both"
+    )
     radius: float | None = Field(
         default=None,
         gt=0,
@@ -107,6 +110,14 @@ class Privacy(Section):
     )
 
 
+# What a mechanism does not look at must not be set, lest somebody believe that it counts.
+UNUSED_PRIVACY_KEYS: dict[str, tuple[str, ...]] = {
+    "none": ("epsilon", "relation", "mode", "clip", "participations"),
+    "paper": ("relation", "mode", "participations"),
+    "sound": (),
+}
+
+
 class Compression(Section):
     uplink: float = Field(default=1.0, gt=0, le=1, description="share of coordinates that a client sends")
     downlink: float = Field(default=1.0, gt=0, le=1, description="share of coordinates that the server sends")
@@ -142,8 +153,13 @@ class Config(Section):
                 f"rounds.participants={self.rounds.participants} is more than data.clients={self.data.clients}: "
                 "lower the one or raise the other"
             )
-        if self.privacy.mechanism == "none" and self.privacy.epsilon is not None:
-            raise ValueError(f'privacy.epsilon={self.privacy.epsilon} has no effect with privacy.mechanism="none": remove it')
+        for key in UNUSED_PRIVACY_KEYS[self.privacy.mechanism]:
+            value = getattr(self.privacy, key)
+            if value != Privacy.model_fields[key].default:
+                raise ValueError(
+                    f'privacy.{key}={value} has no effect with privacy.mechanism="{self.privacy.mechanism}": '
+                    f"remove it (--set privacy.{key}=)"
+                )
         if self.privacy.mechanism != "none" and self.privacy.epsilon is None:
             raise ValueError(
                 f'privacy.mechanism="{self.privacy.mechanism}" needs a budget: set privacy.epsilon, for instance 1.0'
@@ -222,6 +238,9 @@ def _apply(values: dict[str, Any], setting: str) -> None:
     key, equals, text = setting.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"--set {setting!r} is not of the form KEY=VALUE, for instance rounds.total=50.")
+    if not text.strip():
+        _remove(values, key.strip())
+        return
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -232,6 +251,14 @@ def _apply(values: dict[str, Any], setting: str) -> None:
         if not isinstance(values, dict):
             raise ConfigError(f"--set {setting!r}: {section!r} is not a section.")
     values[last] = value
+
+
+def _remove(values: dict[str, Any], key: str) -> None:
+    """`--set KEY=` takes the key out, so that its default counts."""
+    *sections, last = key.split(".")
+    for section in sections:
+        values = values.get(section, {})
+    values.pop(last, None)
 
 
 def _sentence(error: ErrorDetails) -> str:

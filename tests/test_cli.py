@@ -19,13 +19,13 @@ def fedpdm(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProc
 
 def test_run_prints_the_folder_and_json_is_json(tmp_path):
     out = tmp_path / "exactly-here"
-    done = fedpdm("run", "demo", *SMALL, "--set", "rounds.total=3", "--out", str(out))
+    done = fedpdm("run", "plain", *SMALL, "--set", "rounds.total=3", "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert f"Run folder: {out}" in done.stdout
     assert "round 3/3" in done.stderr
     again = fedpdm("run", "--resume", str(out), "--json")
     assert json.loads(again.stdout)["rounds"] == 3
-    quiet = fedpdm("run", "demo", *SMALL, "--set", "rounds.total=2", "--quiet", "--json", cwd=tmp_path)
+    quiet = fedpdm("run", "plain", *SMALL, "--set", "rounds.total=2", "--quiet", "--json", cwd=tmp_path)
     assert quiet.stderr == ""
     assert (tmp_path / json.loads(quiet.stdout)["folder"] / "summary.json").exists()
 
@@ -42,7 +42,12 @@ def test_config_show_can_be_run_again_and_is_commented(tmp_path):
 
 
 def test_presets_are_listed():
-    assert [line.split()[0] for line in fedpdm("presets").stdout.splitlines()] == ["demo", "paper-adult", "paper-mnist"]
+    assert [line.split()[0] for line in fedpdm("presets").stdout.splitlines()] == [
+        "demo",
+        "paper-adult",
+        "paper-mnist",
+        "plain",
+    ]
 
 
 def test_data_info():
@@ -52,7 +57,7 @@ def test_data_info():
 def test_literal_reading_is_said_in_words_not_reported_as_a_result(tmp_path):
     settings = ["problem.loss=logistic", "problem.gamma=0.5", "algorithm.rho=10.0", "local.step_size=0.04"]
     flags = [part for s in settings for part in ("--set", s)]
-    done = fedpdm("run", "demo", *SMALL, "--set", "rounds.total=20", *flags, "--out", str(tmp_path / "r"))
+    done = fedpdm("run", "plain", *SMALL, "--set", "rounds.total=20", *flags, "--out", str(tmp_path / "r"))
     assert done.returncode == 0, done.stderr
     assert "The model is zero" in done.stdout
     assert 'penalty_scale="sum"' in done.stdout
@@ -70,23 +75,26 @@ def test_theory_prints_a_table_and_json():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run", "demo", "--set", "algorithm.roh=1"], ["algorithm.roh", "algorithm.rho"]),
-        (["run", "demo", "--set", "rounds.total=many"], ["rounds.total", "many", "integer"]),
-        (["run", "demo", "--set", "rounds.participants=101"], ["101", "100"]),
-        (["run", "demo", "--set", "algorithm.rho=0.0"], ["algorithm.rho", "greater than 0"]),
-        (["run", "demo", "--set", "algorithm.rho=nan"], ["algorithm.rho"]),
-        (["run", "demo", "--set", "compression.uplink=0.1"], ["compression.uplink", "not built yet"]),
-        (["run", "demo", "--set", "privacy.mechanism=paper"], ["privacy.mechanism", "not built yet"]),
-        (["run", "demo", "--set", "algorithm.name=scaffold"], ["scaffold", "not built yet"]),
-        (["run", "demo", "--set", "privacy.epsilon=1.0"], ["privacy.epsilon", "no effect"]),
-        (["run", "demo", "--set", "nonsense"], ["KEY=VALUE"]),
+        (["run", "plain", "--set", "algorithm.roh=1"], ["algorithm.roh", "algorithm.rho"]),
+        (["run", "plain", "--set", "rounds.total=many"], ["rounds.total", "many", "integer"]),
+        (["run", "plain", "--set", "rounds.participants=101"], ["101", "100"]),
+        (["run", "plain", "--set", "algorithm.rho=0.0"], ["algorithm.rho", "greater than 0"]),
+        (["run", "plain", "--set", "algorithm.rho=nan"], ["algorithm.rho"]),
+        (["run", "plain", "--set", "compression.uplink=0.1"], ["compression.uplink", "not built yet"]),
+        (["run", "plain", "--set", "privacy.mechanism=sound"], ["privacy.epsilon"]),
+        (["run", "demo", "--set", "privacy.mechanism=none"], ["privacy.epsilon", "no effect"]),
+        (["run", "demo", *SMALL, "--set", "local.step_size=9.0"], ["local.step_size", "3.96"]),
+        (["run", "demo", *SMALL, "--set", "local.tolerance=0.1", "--set", "local.batch_size=5"], ["local.tolerance"]),
+        (["run", "plain", "--set", "algorithm.name=scaffold"], ["scaffold", "not built yet"]),
+        (["run", "plain", "--set", "privacy.epsilon=1.0"], ["privacy.epsilon", "no effect"]),
+        (["run", "plain", "--set", "nonsense"], ["KEY=VALUE"]),
         (["run", "nowhere.toml"], ["nowhere.toml", "demo"]),
-        (["run", "demo", "--set", "data.name=minst"], ["minst", "mnist"]),
-        (["run", "demo", "--data-dir", "/nonexistent"], ["/nonexistent"]),
+        (["run", "plain", "--set", "data.name=minst"], ["minst", "mnist"]),
+        (["run", "plain", "--data-dir", "/nonexistent"], ["/nonexistent"]),
         (["run", "--resume", "/nonexistent"], ["/nonexistent", "nothing to resume"]),
-        (["run", "demo", "--resume", "/nonexistent"], ["--resume"]),
-        (["run", "demo", *SMALL, "--out", "/proc/fedpdm"], ["/proc/fedpdm", "cannot be written"]),
-        (["run", "demo", *SMALL, "--set", "problem.penalty=scad", "--set", "problem.penalty_concavity=1.5"], ["1.5"]),
+        (["run", "plain", "--resume", "/nonexistent"], ["--resume"]),
+        (["run", "plain", *SMALL, "--out", "/proc/fedpdm"], ["/proc/fedpdm", "cannot be written"]),
+        (["run", "plain", *SMALL, "--set", "problem.penalty=scad", "--set", "problem.penalty_concavity=1.5"], ["1.5"]),
     ],
 )
 def test_a_mistake_gets_one_clear_line_and_exit_code_2(arguments, words, tmp_path):
@@ -101,7 +109,7 @@ def test_a_mistake_gets_one_clear_line_and_exit_code_2(arguments, words, tmp_pat
 def test_divergence_names_round_and_client_and_keeps_the_checkpoint(tmp_path):
     out = tmp_path / "run"
     flags = ["--set", "local.step_size=1e30", "--set", "problem.penalty=none", "--set", "rounds.total=30"]
-    done = fedpdm("run", "demo", *SMALL, *flags, "--out", str(out), "--quiet")
+    done = fedpdm("run", "plain", *SMALL, *flags, "--out", str(out), "--quiet")
     assert done.returncode == 2
     assert "client" in done.stderr
     assert "round" in done.stderr

@@ -34,7 +34,7 @@ def test_the_literal_reading_gives_the_zero_model(mnist):
 
 
 def test_softmax_with_a_tuned_rho_goes_above_88_per_cent(mnist):
-    config = load_config("demo", ["rounds.total=40"])
+    config = load_config("plain", ["rounds.total=40"])
     simulation = build_simulation(config, mnist)
     rows = list(simulation.rows())
     assert rows[-1]["test_accuracy"] > 0.88

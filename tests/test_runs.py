@@ -42,7 +42,7 @@ SUMMARY_KEYS = {
 
 
 def train(path: Path, *settings: str) -> RunFolder:
-    config = load_config("demo", [*DIGITS, *settings])
+    config = load_config("plain", [*DIGITS, *settings])
     simulation = build_simulation(config, build_federation(config, progress=False))
     folder = RunFolder.create(path, config, simulation.federation.checksums)
     run(config, folder, simulation)
@@ -89,8 +89,8 @@ def test_kill_at_any_moment_then_resume_gives_the_same_bits(tmp_path):
     """Real processes, a real SIGKILL at several moments, and the result of the undisturbed run."""
     settings = [f"--set={s}" for s in [*DIGITS, "rounds.total=4000"]]
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
-    subprocess.run(command("run", "demo", *settings, "--out", str(undisturbed), "--quiet"), check=True)
-    arguments = ("run", "demo", *settings, "--out", str(killed), "--quiet")
+    subprocess.run(command("run", "plain", *settings, "--out", str(undisturbed), "--quiet"), check=True)
+    arguments = ("run", "plain", *settings, "--out", str(killed), "--quiet")
     kills = 0
     for wanted in (1, 2, 3):
         process = subprocess.Popen(command(*arguments))
@@ -133,7 +133,7 @@ def test_resume_of_an_edited_run_is_refused(tmp_path):
 def test_checkpoint_of_other_settings_or_broken_is_refused_and_kept(tmp_path):
     folder = train(tmp_path / "run", "rounds.total=3")
     with pytest.raises(ConfigError, match="other settings"):
-        folder.load_checkpoint([], digest(load_config("demo")))
+        folder.load_checkpoint([], digest(load_config("plain")))
     broken = folder.checkpoint_path.read_bytes()[:-100]
     folder.checkpoint_path.write_bytes(broken)
     with pytest.raises(UserError, match="broken"):

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.privacy.accounting import Relation, effective_multiplier, gdp_epsilon, gdp_mu
@@ -199,6 +199,27 @@ class Ledger:
         account = self._account(client)
         room = max(0.0, account.limit - account.spent)
         return int(min(room * effective_multiplier(noise_multiplier, account.relation) ** 2, 2.0**62))
+
+    def accounts(self) -> list[dict[str, Any]]:
+        """Every client's budget, and what of it is spent and left (in epsilon, which does not add up linearly)."""
+        with self._explained():
+            clients = [row[0] for row in self._connection.execute("SELECT client FROM budgets ORDER BY rowid")]
+        result = []
+        for client in clients:
+            account = self._account(client)
+            spent = account.spent_epsilon if account.releases else 0.0
+            result.append(
+                {
+                    "client": client,
+                    "epsilon": account.epsilon,
+                    "delta": account.delta,
+                    "relation": account.relation,
+                    "releases": account.releases,
+                    "epsilon_spent": spent,
+                    "epsilon_left": max(account.epsilon - spent, 0.0),
+                }
+            )
+        return result
 
     def rows(self) -> list[Spend]:
         """All releases on record, oldest first."""

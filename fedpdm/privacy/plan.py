@@ -2,18 +2,26 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from fedpdm.algorithms.local import LocalPlan
 from fedpdm.errors import ConfigError
 from fedpdm.privacy import sensitivity as bounds
-from fedpdm.privacy.accounting import Relation, noise_multiplier_for
+from fedpdm.privacy.accounting import (
+    Relation,
+    epsilon_of,
+    noise_multiplier_for,
+    paper_round_epsilon,
+    paper_sensitivity,
+    paper_sigma,
+    participations_for,
+)
 from fedpdm.privacy.mechanism import Privacy, Release, sound, sound_every_step
 from fedpdm.privacy.sensitivity import Curvature, Number
 
-__all__ = ["MODES", "Plan", "plan_sound"]
+__all__ = ["MODES", "Plan", "choose_mode", "plan_sound", "plan_table"]
 
 MODES = ("linearised", "contractive", "one-pass", "certified", "every-step", "batch-clipped")
 
@@ -38,11 +46,20 @@ class Plan(NamedTuple):
 
     def sentence(self, epsilon: float | None = None) -> str:
         """The guarantee in words; `epsilon` is what was spent, if less than the budget."""
+        spent = self.epsilon if epsilon is None else epsilon
         change = "adding or removing it" if self.relation == "add-remove" else "replacing it by another"
         return (
-            f"Differential privacy with epsilon = {epsilon or self.epsilon:.4g} and delta = {self.delta:g} for one example "
+            f"Differential privacy with epsilon = {_round_up(spent):g} and delta = {self.delta:g} for one example "
             f"of one client, under {change} ({self.relation}), against the server and everyone who sees the messages."
         )
+
+
+def _round_up(epsilon: float) -> float:
+    """Four significant digits, never below the true value."""
+    if epsilon == 0:
+        return 0.0
+    digits = 3 - math.floor(math.log10(epsilon))
+    return math.ceil(epsilon * 10**digits - 1e-6) / 10**digits
 
 
 def choose_mode(local: LocalPlan, asked: str = "auto") -> str:
@@ -126,3 +143,81 @@ def _bound(mode: str, clip: float, curvature: Curvature, local: LocalPlan, small
         return bounds.certified(clip, curvature, tolerance, r.examples)
 
     return with_tolerance
+
+
+def plan_table(
+    epsilon: float | None,
+    delta: float,
+    participations: int | None,
+    noise_multiplier: float | None,
+    examples: int,
+    clip: float,
+    curvature: Curvature,
+    local: LocalPlan,
+) -> dict[str, Any]:
+    """For every mode and relation the missing one of epsilon, participations and noise, with sensitivity and sigma."""
+    none = jnp.float32(0.0)
+    release = Release(jnp.float32(local.step_size), jnp.float32(examples), none, none, none)
+    modes: dict[str, Any] = {}
+    for mode in MODES:
+        try:
+            sensitivity = float(_bound(mode, clip, curvature, local, examples)(release))
+        except ConfigError as error:
+            modes[mode] = {"error": str(error)}
+            continue
+        releases = local.steps if mode == "every-step" else 1
+        modes[mode] = {"sensitivity": sensitivity}
+        for relation in ("add-remove", "replace-one"):
+            solved = _solve(epsilon, delta, participations, noise_multiplier, releases, relation)
+            modes[mode][relation] = solved | {
+                "sensitivity": sensitivity,
+                "sigma": solved["noise_multiplier"] * sensitivity,
+            }
+    return {
+        "delta": delta,
+        "modes": modes,
+        "paper": _paper_figure(epsilon, delta, participations, examples, clip, curvature, local),
+    }
+
+
+def _solve(
+    epsilon: float | None, delta: float, participations: int | None, z: float | None, releases: int, relation: Relation
+) -> dict[str, Any]:
+    if participations is None and epsilon and z:
+        participations = participations_for(epsilon, delta, z, relation) // releases
+    elif z is None and epsilon and participations:
+        z = noise_multiplier_for(epsilon, delta, participations * releases, relation)
+    elif z and participations:
+        epsilon = epsilon_of(z, participations * releases, delta, relation)
+    return {"epsilon": epsilon, "participations": participations, "noise_multiplier": z}
+
+
+def _paper_figure(
+    epsilon: float | None,
+    delta: float,
+    participations: int | None,
+    examples: int,
+    clip: float,
+    curvature: Curvature,
+    local: LocalPlan,
+) -> dict[str, Any]:
+    """The noise that Theorems 1 and 2 would add for the same total epsilon, for comparison only."""
+    if epsilon is None or participations is None:
+        return {"sentence": "The paper's figure needs --epsilon and --participations."}
+    try:
+        # p T, the expected participations, is all that Theorem 2 takes from K, N and T.
+        per_round = paper_round_epsilon(epsilon, local.steps, local.batch_size, examples, 1, 1, participations)
+    except ConfigError as error:
+        return {"sentence": f"The paper's figure does not exist here: {error}"}
+    sensitivity = paper_sensitivity(curvature.weight, local.step_size, local.steps, clip)
+    sigma = paper_sigma(sensitivity, per_round, delta)
+    return {
+        "round_epsilon": per_round,
+        "sensitivity": sensitivity,
+        "sigma": sigma,
+        "noise_multiplier": sigma / sensitivity,
+        "sentence": (
+            f"The paper (Theorems 1 and 2, nominal, not a guarantee): sigma = {sigma:.4g}, that is {sigma / sensitivity:.4g} "
+            f"times a sensitivity of {sensitivity:.4g}, for epsilon = {per_round:.4g} in every round."
+        ),
+    }

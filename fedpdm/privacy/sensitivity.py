@@ -75,15 +75,19 @@ def require_contraction(curvature: Curvature, step_size: float) -> None:
     if contraction(curvature, float(step_size)) > 1 + 1e-12:
         raise ConfigError(
             f"local.step_size={step_size:g} makes local steps expand (c = {contraction(curvature, float(step_size)):.3g} "
-            f"> 1), so that nothing bounds one example's influence: use at most {2 / curvature.highest:.4g}."
+            f"> 1), so that nothing bounds one example's influence: use at most {_rounded_down(2 / curvature.highest)}."
         )
 
 
+def _rounded_down(value: float) -> str:
+    """Four digits, never above the value: a limit that is named must hold."""
+    text = f"{value:.4g}"
+    return text if float(text) <= value else f"{value * (1 - 5e-4):.4g}"
+
+
 def _geometric_sum(ratio: Number, terms: int) -> Number:
-    """1 + ratio + ... + ratio^(terms - 1), also for ratio = 1."""
-    ratio = jnp.asarray(ratio)
-    away = jnp.where(ratio == 1, 0.5, ratio)  # keeps the unused branch finite
-    return jnp.where(ratio == 1, float(terms), (1 - away**terms) / (1 - away))
+    """1 + ratio + ... + ratio^(terms - 1), term by term: the closed form loses digits in float32 for a ratio near 1."""
+    return jnp.sum(jnp.asarray(ratio)[..., None] ** jnp.arange(terms), axis=-1)
 
 
 def linearised(clip: float, weight: float, step_size: Number, steps: int, examples: Number) -> Number:
@@ -141,7 +145,9 @@ def every_step(clip: float, examples: Number) -> Number:
 
 
 def batch_clipped(clip: float, curvature: Curvature, step_size: Number, steps: int) -> Number:
-    """Steps whose batch gradient (its data part) is cut to norm G: 2 eta G (1 - c^Q)/(1 - c), below 2 G/w for beta = 0.
+    """Steps whose batch gradient (its data part) is cut to norm G: 2 eta G (1 - c^Q)/(1 - c).
+
+    That is at most 2 G/w for beta = 0 and w eta <= 1.
 
     Formal guarantee: nothing is assumed about the loss or the batches, as two vectors of norm <= G differ by 2 G at most;
     c is the contraction of the data-free part alone, so `curvature.smoothness` plays no role.

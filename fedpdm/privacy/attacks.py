@@ -1,0 +1,247 @@
+"""Attacks on what a client sends: two neighbouring data sets, and one number per run that tells them apart.
+
+The adversary is the server of the threat model: it sees every message, chooses the public x0, and knows all settings and
+every other example. Each attack makes its pair of data sets, lets `fedpdm.rounds.client_round` produce the messages of
+many runs on both, and reduces a run to one score, the higher the more it looks like the data set with the canary.
+
+    dual      all messages along the known difference of their means, weighted best (the dual remembers the canary)
+    canary    the same, at an x0 where the canary's gradient is as large as the loss allows
+    steps     how loud the noise is (a number of local steps that depends on the data sets the noise)
+    support   whether one coordinate is among those sent (selected before the noise is added)
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedpdm.algorithms.local import Examples
+from fedpdm.privacy.accounting import Relation
+from fedpdm.privacy.mechanism import Privacy, Release
+from fedpdm.rounds import Setup, client_key, client_round
+
+__all__ = ["ATTACKS", "Pair", "Scores", "Select", "top_half", "sparsified", "attack_client"]
+
+ATTACKS = ("dual", "steps", "support", "canary")
+DRAWS = 256  # noiseless runs over which the adversary averages the client's secret batches
+SATURATING = 8.0  # score of a wrong class at which the loss's slope is 0.999 of its largest
+MOST, CHUNK = 1000, 2**24  # runs, and numbers in their messages, that are computed in one call
+
+Select = Callable[[Array], Array]  # message -> flat indices of the coordinates that are sent
+Reduce = Callable[[Array], Array]  # messages [runs, rounds, *model] -> what the adversary keeps of them, [runs, ...]
+
+
+class Pair(NamedTuple):
+    """Two neighbouring data sets of one client, and the public point that the server sends in every round."""
+
+    present: Examples  # with the canary
+    absent: Examples  # its slot is empty (add-remove), or holds its opposite (replace-one)
+    x0: Array
+
+
+class Scores(NamedTuple):
+    """One number per run on each data set; the first halves chose the statistic and are to choose the threshold."""
+
+    present: np.ndarray
+    absent: np.ndarray
+    face_value: float  # sqrt of the summed (sensitivity / noise)^2 that the mechanism itself reports
+
+
+def top_half(message: Array) -> Array:
+    """The paper's selection with k = 50 %: largest magnitudes, ties by lower index."""
+    order = jnp.argsort(-jnp.abs(message.ravel()), stable=True)
+    return order[: max(1, message.size // 2)]
+
+
+def sparsified(privacy: Privacy, select: Select) -> Privacy:
+    """The mechanism with selection where each of the two orders has it: right before the message's own noise.
+
+    In the paper's order (Algorithm 2) the indices are then chosen from un-noised values and sent as they are; in the
+    sound order the values are noised already, and selection is post-processing.
+    """
+
+    def release_message(message: Array, release: Release) -> tuple[Array, Array]:
+        sent = jnp.zeros(message.size, bool).at[select(message)].set(True).reshape(message.shape)
+        noised, cost = privacy.release_message(jnp.where(sent, message, 0.0), release)
+        return jnp.where(sent, noised, 0.0), cost
+
+    return privacy._replace(release_message=release_message)
+
+
+def attack_client(
+    setup: Setup,
+    examples: Examples,
+    classes: int,
+    *,
+    attack: str,
+    relation: Relation,
+    rounds: Sequence[int],
+    radius: float | None,
+    runs: int,
+    seed: int,
+    select: Select = top_half,
+) -> Scores:
+    """Run one of `ATTACKS` on a client that takes part in `rounds`.
+
+    Parameters
+    ----------
+    setup, examples, classes
+        What training runs, the client's examples (one slot is given to the canary), and the number of classes.
+    relation
+        "add-remove": the slot is filled or empty. "replace-one": it holds the canary or the opposite of it ("steps" and
+        "support": or an example without features, in both relations).
+    rounds
+        Indices of the rounds in which the client takes part; "support" needs the first one only.
+    radius
+        The norm that features are cut to, hence the canary's; None: there is no limit.
+    runs, seed
+        Runs on each data set, and the seed of their keys.
+    select
+        Of "support": which coordinates are sent.
+    """
+    examples, norm = _alone(examples), _canary_norm(setup, examples, radius)
+    when = jnp.asarray(rounds, jnp.int32)
+    x0 = jnp.zeros((classes, examples.features.shape[-1]))
+    if attack == "support":
+        setup = setup._replace(privacy=sparsified(setup.privacy, select))
+        return _support(_Runner(setup, x0, when[:1], seed), examples, norm, runs)
+    if attack == "steps":
+        quiet = examples._replace(features=jnp.zeros_like(examples.features))
+        pair = _pair(quiet, x0, jnp.zeros(x0.shape[1]).at[0].set(norm), 0)
+        return _steps(_Runner(setup, x0, when, seed), pair, runs)
+    direction = norm * _least_used(examples)
+    if attack == "canary" and relation == "add-remove":
+        # Towards a wrong class, where the loss has one, and away from the canary's.
+        push = jnp.zeros(classes).at[0].set(-1.0).at[1].set(0.0 if setup.problem.loss.name == "logistic" else 1.0)
+        x0 = SATURATING * push[:, None] * direction / norm**2
+    pair = _pair(examples, x0, direction, 0, relation)
+    return _projection(_Runner(setup, x0, when, seed), pair, runs)
+
+
+def _alone(examples: Examples) -> Examples:
+    """The one client's rows, as arrays that hold no other."""
+    c, size = int(examples.client), int(examples.sizes[examples.client])
+    features, labels = jnp.asarray(examples.features[c, :size])[None], jnp.asarray(examples.labels[c, :size])[None]
+    return Examples(features, labels, jnp.array([size], jnp.int32), jnp.int32(0))
+
+
+def _canary_norm(setup: Setup, examples: Examples, radius: float | None) -> float:
+    """The radius; without one, so much that the canary alone decides where a clipped batch gradient points."""
+    largest = float(jnp.sqrt(jnp.max(jnp.sum(examples.features**2, axis=-1))))
+    return radius or 10.0 * max(setup.local.batch_size, 1) * max(largest, 1.0)
+
+
+def _least_used(examples: Examples) -> Array:
+    """The unit direction in which the other examples are smallest."""
+    others = np.asarray(examples.features[0, 1:], np.float64)
+    return jnp.asarray(np.linalg.eigh(others.T @ others)[1][:, 0], jnp.float32)
+
+
+def _pair(examples: Examples, x0: Array, canary: Array, label: int, relation: Relation = "add-remove") -> Pair:
+    """Slot 0 with the canary and without it; an example without features, as in an empty slot, has no gradient."""
+    labels = examples.labels.at[0, 0].set(label)
+    opposite = -canary if relation == "replace-one" else jnp.zeros_like(canary)
+    present, absent = (
+        examples._replace(features=examples.features.at[0, 0].set(row), labels=labels) for row in (canary, opposite)
+    )
+    return Pair(present, absent, x0)
+
+
+def _switchable(privacy: Privacy, noisy: Array) -> Privacy:
+    """The mechanism itself, or its noiseless values: the adversary computes with both, and one compilation serves both."""
+
+    def either(release: Callable[[Array, Release], tuple[Array, Array]]) -> Callable[[Array, Release], tuple[Array, Array]]:
+        def released(value: Array, known: Release) -> tuple[Array, Array]:
+            noised, cost = release(value, known)
+            return jnp.where(noisy, noised, value), cost
+
+        return released
+
+    in_steps = privacy.gradient_noise
+
+    def gradient_noise(known: Release) -> tuple[Callable[[Array, tuple[int, ...]], Array], Array]:
+        assert in_steps is not None
+        noise, cost = in_steps(known)
+        return lambda step, shape: jnp.where(noisy, noise(step, shape), 0.0), cost
+
+    in_either = gradient_noise if in_steps else None
+    return Privacy(privacy.mechanism, either(privacy.release_solution), either(privacy.release_message), in_either)
+
+
+class _Runner:
+    """Many runs of one client's participations, each through `client_round` with keys of its own."""
+
+    def __init__(self, setup: Setup, x0: Array, rounds: Array, seed: int):
+        self._setup, self.x0, self.rounds, self._seed = setup, x0, rounds, seed
+        self._size = int(max(1, min(CHUNK // (x0.size * len(rounds)), MOST)))
+        self._many = jax.jit(jax.vmap(self._one, (None, 0, None)))
+
+    def _one(self, examples: Examples, seed: Array, noisy: Array) -> tuple[Array, Array]:
+        setup = self._setup._replace(privacy=_switchable(self._setup.privacy, noisy))
+
+        def participate(state: Any, t: Array) -> tuple[Any, tuple[Array, Array]]:
+            result = client_round(setup, examples, state, self.x0, t, client_key(seed, t, examples.client))
+            return result.state, (result.message, jnp.asarray(result.cost))
+
+        _, (messages, costs) = jax.lax.scan(participate, setup.algorithm.init_client(self.x0), self.rounds)
+        return messages, jnp.sum(costs)
+
+    def _reduced(self, examples: Examples, kind: int, runs: int, noisy: bool, reduce: Reduce) -> tuple[np.ndarray, np.ndarray]:
+        """`reduce(messages [some, rounds, *model])` and the cost of every run; different kinds have different keys."""
+        first = int(np.random.default_rng(self._seed).integers(2**31)) + kind * 2**30
+        parts = []
+        for start in range(0, runs, self._size):
+            seeds = (first + start + np.arange(self._size)) % 2**32
+            messages, costs = self._many(examples, jnp.asarray(seeds, jnp.uint32), jnp.bool_(noisy))
+            parts.append((np.asarray(reduce(messages), np.float64), np.asarray(costs)))
+        values, costs = (np.concatenate(part)[:runs] for part in zip(*parts, strict=True))
+        return values, costs
+
+    def both(self, pair: Pair, runs: int, reduce: Reduce) -> tuple[np.ndarray, np.ndarray, float]:
+        """What is left of the messages with and without the canary, and the face value of their noise."""
+        present, _ = self._reduced(pair.present, 0, runs, True, reduce)
+        absent, costs = self._reduced(pair.absent, 1, runs, True, reduce)
+        return present, absent, float(np.sqrt(costs.mean()))
+
+    def mean(self, examples: Examples, noisy: bool = False, reduce: Reduce = lambda messages: messages) -> Array:
+        """The mean over the client's secret batches (and the noise), as the adversary computes it."""
+        runs = DRAWS if self._setup.local.batch_size or noisy else 1
+        return jnp.asarray(self._reduced(examples, 2, runs, noisy, reduce)[0].mean(axis=0), jnp.float32)
+
+
+def _projection(runner: _Runner, pair: Pair, runs: int) -> Scores:
+    """Every message along the difference of the means; then the linear discriminant over the rounds.
+
+    For Gaussian messages that is the likelihood ratio. The difference comes from noiseless runs, the covariance of the
+    rounds from the first halves of the runs.
+    """
+    mean, base = runner.mean(pair.present), runner.mean(pair.absent)
+    lengths = jnp.sqrt(jnp.sum((mean - base) ** 2, axis=(1, 2)))
+    units = (mean - base) / jnp.maximum(lengths, 1e-30)[:, None, None]
+    present, absent, face_value = runner.both(pair, runs, lambda m: jnp.sum((m - base) * units, axis=(2, 3)))
+    half = runs // 2
+    spread = np.atleast_2d(np.cov(present[:half].T) + np.cov(absent[:half].T)) / 2
+    scale = 1 / np.sqrt(np.maximum(np.diag(spread), 1e-300))  # correlations are solved for: rounds differ in scale
+    weights = scale * np.linalg.lstsq(spread * np.outer(scale, scale), scale * np.asarray(lengths, float), rcond=1e-9)[0]
+    return Scores(present @ weights, absent @ weights, face_value)
+
+
+def _steps(runner: _Runner, pair: Pair, runs: int) -> Scores:
+    """How far the loudness of any round's message is from what it is without the canary."""
+    base = runner.mean(pair.absent)
+    present, absent, face_value = runner.both(pair, runs, lambda m: jnp.log(jnp.mean((m - base) ** 2, axis=(2, 3)) + 1e-30))
+    usual = np.median(absent[: runs // 2], axis=0)
+    return Scores(np.abs(present - usual).max(axis=1), np.abs(absent - usual).max(axis=1), face_value)
+
+
+def _support(runner: _Runner, examples: Examples, norm: float, runs: int) -> Scores:
+    """Whether a coordinate is sent that the canary moves, and that is sent least often without it."""
+    columns = runner.x0.shape[1]
+    empty = _pair(examples, runner.x0, jnp.zeros(columns), 0).absent
+    sent = np.asarray(runner.mean(empty, noisy=True, reduce=lambda m: m[:, 0] != 0)).ravel()
+    row, column = divmod(sent.size - 1 - int(np.argmin(sent[::-1])), columns)  # the last one of those that tie
+    pair = _pair(examples, runner.x0, jnp.zeros(columns).at[column].set(norm), row)
+    return Scores(*runner.both(pair, runs, lambda m: m[:, 0, row, column] != 0))
