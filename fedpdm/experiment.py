@@ -199,8 +199,8 @@ def summarise(config: Config, simulation: Simulation, folder: RunFolder, seconds
     """The run in a few numbers (see docs/run-folder.md)."""
     last = {key: value for row in folder.rows() for key, value in row.items()}
     summary = {
-        "test_accuracy": simulation.test_accuracy(simulation.model),
-        "test_accuracy_averaged": simulation.test_accuracy(simulation.averaged_model),
+        "test_accuracy": round(simulation.test_accuracy(simulation.model), 7),
+        "test_accuracy_averaged": round(simulation.test_accuracy(simulation.averaged_model), 7),
         "objective": last["objective"],
         "nonzero_fraction": last["nonzero_fraction"],
         "stationarity": last["stationarity"],

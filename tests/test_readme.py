@@ -18,7 +18,7 @@ def test_python_example_runs_and_learns():
 
 
 def test_every_command_shown_exists():
-    shown = re.findall(r"^    fedpdm (\w+)(?: (show|info|fetch))?", README, re.MULTILINE)
+    shown = re.findall(r"^    fedpdm (\w+)(?: (show|info|fetch|plan|spent|audit))?", README, re.MULTILINE)
     assert len(shown) >= 6
     for words in set(shown):
         command = [sys.executable, "-m", "fedpdm.cli", *filter(None, words), "--help"]
