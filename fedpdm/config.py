@@ -31,8 +31,9 @@ class Data(Section):
     labels_per_client: int = Field(default=4, ge=1, description='different labels per client, for partition = "labels"')
     dirichlet_alpha: float = Field(default=0.5, gt=0, description='evenness of the label mix, for partition = "dirichlet"')
     partition_seed: int = Field(default=0, ge=0, description="seed of the dealing, apart from the run's own seed")
-    scaling: Literal["none", "unit", "root", "centred", "centred-root"] = Field(
-        default="none", description="public map of one example: to norm 1, after square roots, minus its own mean, or both"
+    scaling: Literal["none", "unit", "root", "centred", "centred-root", "blurred"] = Field(
+        default="none",
+        description="public map of one example to norm 1: after square roots, minus its mean, both, or smoothed too",
     )
     radius: float | None = Field(
         default=None,

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.ndimage import convolve
 
 from fedpdm.data import load_dataset
 from fedpdm.data.features import BIAS, SCALINGS, scale_features
+from fedpdm.errors import ConfigError
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +42,14 @@ def test_centred_root_by_its_definition(digits):
 def test_an_empty_example_stays_finite(digits):
     empty = digits._replace(features=np.zeros_like(digits.features[:1]))
     assert np.isfinite(scale_features(empty, "centred-root").features).all()
+
+
+def test_blur_is_the_binomial_convolution_and_wants_square_images(digits):
+    kernel = np.outer([1, 4, 6, 4, 1], [1, 4, 6, 4, 1]) / 256
+    image = np.sqrt(digits.features[5, :-1].astype(float)).reshape(8, 8)
+    expected = convolve(image, kernel, mode="constant")
+    expected -= expected.mean()
+    got = scale_features(digits, "blurred").features[5, :-1]
+    np.testing.assert_allclose(got, expected.ravel() / np.linalg.norm(expected), atol=1e-6)
+    with pytest.raises(ConfigError, match="square images"):
+        scale_features(digits._replace(features=digits.features[:, 1:], test_features=digits.features[:, 1:]), "blurred")

@@ -250,7 +250,7 @@ def test_no_neighbours_exceed_the_bound_and_some_come_close(mode, name):
     assert min(worst) >= least
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", ["softmax-2", "softmax-3"])
 def test_the_other_value_of_beta(name):
     make_loss, classes = LOSSES[name]
     worst = search(contractive(tuple(make_loss(clip) for clip in CLIPS), classes, beta=0.4 - BETAS[name]))
@@ -281,7 +281,7 @@ def test_certified_bound_at_other_tolerances(tolerance, least):
     assert least <= search(certified((softmax(0.5),), 3, tolerance))[0] <= 1 + EXACT
 
 
-@pytest.mark.parametrize("mode", ["contractive", "linearised", "one-pass", "certified"])
+@pytest.mark.parametrize("mode", ["contractive", "one-pass"])
 def test_float32_stays_within_the_bound_up_to_rounding(mode):
     case = MODES[mode][0]((softmax(0.5),), 3, beta=0.4, largest_start=3.0)
     assert 0.5 <= search(case, wide=False)[0] <= 1 + ROUNDED
@@ -292,7 +292,7 @@ def test_float32_stays_within_the_bound_up_to_rounding(mode):
 
 def test_clipping_by_the_norm_is_caught_where_gap_clipping_passes():
     """More than two classes: norm clipping loses the contraction, if only by parts in a thousand."""
-    effort = {"climb": 60, "seed": 1}
+    effort = {"climb": 40, "size": 256, "seed": 1}
     clip = 0.5 * 2**0.5
     assert search(contractive((norm_clipped_softmax(clip),), 3, clips=(clip,), steps=(40,)), **effort)[0] > 1 + 1e-4
     assert search(contractive((softmax(0.5),), 3, clips=(clip,), steps=(40,)), **effort)[0] <= 1 + EXACT
@@ -300,7 +300,6 @@ def test_clipping_by_the_norm_is_caught_where_gap_clipping_passes():
 
 def test_an_unclipped_loss_is_caught():
     assert search(contractive((softmax(),), 3, clips=(softmax(0.5).gradient_bound(1.0),)))[0] > 1.9
-    assert search(contractive((logistic(),), 3, clips=(0.5,)))[0] > 1.9
 
 
 def test_a_step_size_above_the_limit_is_caught():
@@ -342,13 +341,13 @@ def gradient_left(case: Case, claim: Callable[..., Array]) -> float:
         return jnp.linalg.norm(left) / jnp.stack(claims)[pair.steps]
 
     with jax.enable_x64(True):
-        return float(jax.jit(jax.vmap(one))(random_pairs(case, 2000, np.random.default_rng(0))).max())
+        return float(jax.jit(jax.vmap(one), compiler_options=QUICKLY)(random_pairs(case, 2000, np.random.default_rng(0))).max())
 
 
 # --- What the bounds rest on: clipped losses are convex and as smooth as they say. ---
 
 
-def convexity(loss: Loss, classes: int, count: int = 20_000, seed: int = 0) -> tuple[float, float]:
+def convexity(loss: Loss, classes: int, count: int = 10_000, seed: int = 0) -> tuple[float, float]:
     """Over random x, y and one example: the least <g(x) - g(y), x - y>, and the most ||g(x) - g(y)||^2 over L times it.
 
     Both in units that make near and far pairs comparable.
@@ -368,7 +367,7 @@ def convexity(loss: Loss, classes: int, count: int = 20_000, seed: int = 0) -> t
         return product / distance**2, smooth
 
     with jax.enable_x64(True):
-        products, smooth = (np.asarray(v) for v in jax.jit(jax.vmap(one))(x, y, a, labels))
+        products, smooth = (np.asarray(v) for v in jax.jit(jax.vmap(one), compiler_options=QUICKLY)(x, y, a, labels))
     return float(products.min()), float(smooth.max())
 
 
@@ -394,7 +393,8 @@ def test_norm_clipping_is_gap_clipping_with_two_classes():
         a = a / np.linalg.norm(a, axis=1, keepdims=True)
         by_norm, by_gap = norm_clipped_softmax(0.3 * 2**0.5), softmax(0.3)
         weights = jnp.full(50, 0.1)
-        np.testing.assert_allclose(by_norm.gradient(x, a, labels, weights), by_gap.gradient(x, a, labels, weights))
+        one, other = (jax.jit(loss.gradient)(x, a, labels, weights) for loss in (by_norm, by_gap))
+        np.testing.assert_allclose(one, other)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
@@ -433,7 +433,7 @@ def test_contraction_bounds_the_step_of_random_problems():
     with jax.enable_x64(True):
         for make_loss, classes in LOSSES.values():
             loss = make_loss()
-            hessian = jax.jit(jax.hessian(lambda x, a, k, loss=loss: jnp.mean(loss.values(x, a, k))))
+            hessian = jax.jit(jax.hessian(lambda x, a, k, loss=loss: jnp.mean(loss.values(x, a, k))), compiler_options=QUICKLY)
             for _ in range(25):
                 x = rng.normal(size=(classes, FEATURES)) * 10 ** rng.uniform(-1.5, 1)
                 a = np.asarray(cut(rng.normal(size=(SLOTS, FEATURES)) * 3))

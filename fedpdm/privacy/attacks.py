@@ -4,12 +4,13 @@ The adversary is the server of the threat model: it sees every message, chooses 
 every other example. Each attack makes its pair of data sets, lets `fedpdm.rounds.client_round` produce the messages of
 many runs on both, and reduces a run to one score, the higher the more it looks like the data set with the canary.
 
-    dual      all messages along the known difference of their means, weighted best (the dual remembers the canary)
-    canary    the same, at an x0 where the canary's gradient is as large as the loss allows
-    steps     how loud the noise is (a number of local steps that depends on the data sets the noise)
+    dual      likelihood of all messages together, on a client that has nothing but the canary (the dual remembers it)
+    canary    the same among the client's own examples, at an x0 where the canary's gradient is as large as it can be
+    steps     how loud the noise is, which a number of local steps that depends on the data gives away
     support   whether one coordinate is among those sent (selected before the noise is added)
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from scipy.special import logsumexp
 
 from fedpdm.algorithms.local import Examples
 from fedpdm.privacy.accounting import Relation
@@ -26,11 +28,13 @@ from fedpdm.rounds import Setup, client_key, client_round
 __all__ = ["ATTACKS", "Pair", "Scores", "Select", "top_half", "sparsified", "attack_client"]
 
 ATTACKS = ("dual", "steps", "support", "canary")
-DRAWS = 256  # noiseless runs over which the adversary averages the client's secret batches
+DRAWS = 1000  # of the client's secret batches, by the adversary itself
 SATURATING = 8.0  # score of a wrong class at which the loss's slope is 0.999 of its largest
+PRESENT, ABSENT, OWN = range(3)  # whose keys
 MOST, CHUNK = 1000, 2**24  # runs, and numbers in their messages, that are computed in one call
 
 Select = Callable[[Array], Array]  # message -> flat indices of the coordinates that are sent
+Numbers = tuple[np.ndarray, np.ndarray]
 Reduce = Callable[[Array], Array]  # messages [runs, rounds, *model] -> what the adversary keeps of them, [runs, ...]
 
 
@@ -48,6 +52,7 @@ class Scores(NamedTuple):
     present: np.ndarray
     absent: np.ndarray
     face_value: float  # sqrt of the summed (sensitivity / noise)^2 that the mechanism itself reports
+    shift: float | None = None  # of the best linear statistic, in its standard deviations, on the second halves
 
 
 def top_half(message: Array) -> Array:
@@ -102,23 +107,28 @@ def attack_client(
     select
         Of "support": which coordinates are sent.
     """
-    examples, norm = _alone(examples), _canary_norm(setup, examples, radius)
+    examples = _alone(examples)
+    norm, quiet = _canary_norm(setup, examples, radius), examples._replace(features=jnp.zeros_like(examples.features))
     when = jnp.asarray(rounds, jnp.int32)
     x0 = jnp.zeros((classes, examples.features.shape[-1]))
     if attack == "support":
         setup = setup._replace(privacy=sparsified(setup.privacy, select))
         return _support(_Runner(setup, x0, when[:1], seed), examples, norm, runs)
     if attack == "steps":
-        quiet = examples._replace(features=jnp.zeros_like(examples.features))
         pair = _pair(quiet, x0, jnp.zeros(x0.shape[1]).at[0].set(norm), 0)
         return _steps(_Runner(setup, x0, when, seed), pair, runs)
+    if attack == "dual":
+        # Where a tolerance ends the steps: a gradient just below it, so that every round has one step and little noise.
+        below = 1.9 * setup.local.batch_size * math.sqrt(setup.local.tolerance)
+        norm = min(below, norm) if setup.local.tolerance and radius is None else norm
+        pair = _pair(quiet, x0, jnp.zeros(x0.shape[1]).at[0].set(norm), 0, relation)
+        return _likelihood(_Runner(setup, x0, when, seed), pair, runs)
     direction = norm * _least_used(examples)
-    if attack == "canary" and relation == "add-remove":
+    if relation == "add-remove":
         # Towards a wrong class, where the loss has one, and away from the canary's.
         push = jnp.zeros(classes).at[0].set(-1.0).at[1].set(0.0 if setup.problem.loss.name == "logistic" else 1.0)
         x0 = SATURATING * push[:, None] * direction / norm**2
-    pair = _pair(examples, x0, direction, 0, relation)
-    return _projection(_Runner(setup, x0, when, seed), pair, runs)
+    return _likelihood(_Runner(setup, x0, when, seed), _pair(examples, x0, direction, 0, relation), runs)
 
 
 def _alone(examples: Examples) -> Examples:
@@ -176,6 +186,8 @@ class _Runner:
 
     def __init__(self, setup: Setup, x0: Array, rounds: Array, seed: int):
         self._setup, self.x0, self.rounds, self._seed = setup, x0, rounds, seed
+        self.random_batches = bool(setup.local.batch_size)
+        self.draws = DRAWS if self.random_batches else 1
         self._size = int(max(1, min(CHUNK // (x0.size * len(rounds)), MOST)))
         self._many = jax.jit(jax.vmap(self._one, (None, 0, None)))
 
@@ -189,7 +201,7 @@ class _Runner:
         _, (messages, costs) = jax.lax.scan(participate, setup.algorithm.init_client(self.x0), self.rounds)
         return messages, jnp.sum(costs)
 
-    def _reduced(self, examples: Examples, kind: int, runs: int, noisy: bool, reduce: Reduce) -> tuple[np.ndarray, np.ndarray]:
+    def reduced(self, examples: Examples, kind: int, runs: int, reduce: Reduce, noisy: bool = True) -> Numbers:
         """`reduce(messages [some, rounds, *model])` and the cost of every run; different kinds have different keys."""
         first = int(np.random.default_rng(self._seed).integers(2**31)) + kind * 2**30
         parts = []
@@ -202,31 +214,62 @@ class _Runner:
 
     def both(self, pair: Pair, runs: int, reduce: Reduce) -> tuple[np.ndarray, np.ndarray, float]:
         """What is left of the messages with and without the canary, and the face value of their noise."""
-        present, _ = self._reduced(pair.present, 0, runs, True, reduce)
-        absent, costs = self._reduced(pair.absent, 1, runs, True, reduce)
+        present, _ = self.reduced(pair.present, PRESENT, runs, reduce)
+        absent, costs = self.reduced(pair.absent, ABSENT, runs, reduce)
         return present, absent, float(np.sqrt(costs.mean()))
 
-    def mean(self, examples: Examples, noisy: bool = False, reduce: Reduce = lambda messages: messages) -> Array:
-        """The mean over the client's secret batches (and the noise), as the adversary computes it."""
-        runs = DRAWS if self._setup.local.batch_size or noisy else 1
-        return jnp.asarray(self._reduced(examples, 2, runs, noisy, reduce)[0].mean(axis=0), jnp.float32)
+    def mean(self, examples: Examples) -> Array:
+        """The mean of the noiseless messages over the client's secret batches, as the adversary computes it."""
+        means, _ = self.reduced(examples, OWN, self.draws, lambda m: m.mean(axis=0, keepdims=True), noisy=False)
+        return jnp.asarray(means.mean(axis=0), jnp.float32)
 
 
-def _projection(runner: _Runner, pair: Pair, runs: int) -> Scores:
-    """Every message along the difference of the means; then the linear discriminant over the rounds.
+def _likelihood(runner: _Runner, pair: Pair, runs: int) -> Scores:
+    """The likelihood ratio of the messages along the known differences of their means.
 
-    For Gaussian messages that is the likelihood ratio. The difference comes from noiseless runs, the covariance of the
-    rounds from the first halves of the runs.
+    A full batch has one mean per round and data set. Secret batches have many: then the ratio is that of two mixtures
+    over batches that the adversary draws itself. The covariance of the noise comes from the first half of the runs.
     """
     mean, base = runner.mean(pair.present), runner.mean(pair.absent)
     lengths = jnp.sqrt(jnp.sum((mean - base) ** 2, axis=(1, 2)))
     units = (mean - base) / jnp.maximum(lengths, 1e-30)[:, None, None]
-    present, absent, face_value = runner.both(pair, runs, lambda m: jnp.sum((m - base) * units, axis=(2, 3)))
+
+    def along(messages: Array) -> Array:
+        return jnp.sum((messages - base) * units, axis=(2, 3))
+
+    present, absent, face_value = runner.both(pair, runs, along)
     half = runs // 2
-    spread = np.atleast_2d(np.cov(present[:half].T) + np.cov(absent[:half].T)) / 2
-    scale = 1 / np.sqrt(np.maximum(np.diag(spread), 1e-300))  # correlations are solved for: rounds differ in scale
-    weights = scale * np.linalg.lstsq(spread * np.outer(scale, scale), scale * np.asarray(lengths, float), rcond=1e-9)[0]
-    return Scores(present @ weights, absent @ weights, face_value)
+    total = (np.cov(present[:half].T) + np.cov(absent[:half].T)) / 2
+    white = _whitening(total)
+    weights = white @ (white.T @ np.asarray(lengths, float))
+    linear = Scores(present @ weights, absent @ weights, face_value)
+    linear = linear._replace(shift=_shift(linear.present[half:], linear.absent[half:]))
+    if not runner.random_batches:
+        return linear
+    silent = runner.reduced(pair.absent, ABSENT, half, along, noisy=False)[0]  # the same batches without the noise
+    white = _whitening(np.cov((absent[:half] - silent).T))
+    likely, unlikely = (runner.reduced(data, OWN, runner.draws, along, False)[0] @ white for data in pair[:2])
+    ratios = [_mixture(seen @ white, likely) - _mixture(seen @ white, unlikely) for seen in (present, absent)]
+    return Scores(ratios[0], ratios[1], face_value, linear.shift)
+
+
+def _whitening(covariance: np.ndarray) -> np.ndarray:
+    """A matrix W with W W' the inverse of the covariance; rounds may differ in scale by many orders."""
+    covariance = np.atleast_2d(covariance)
+    scale = 1 / np.sqrt(np.maximum(np.diag(covariance), 1e-300))
+    correlation = covariance * np.outer(scale, scale) + 1e-9 * np.eye(len(scale))
+    return scale[:, None] * np.linalg.inv(np.linalg.cholesky(correlation)).T
+
+
+def _mixture(seen: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Log of the mean over `means` of the Gaussian density (unit covariance, up to a common factor) at each row."""
+    blocks = np.array_split(seen, max(1, len(seen) * len(means) // CHUNK))
+    return np.concatenate([logsumexp(block @ means.T - (means**2).sum(axis=1) / 2, axis=1) for block in blocks])
+
+
+def _shift(present: np.ndarray, absent: np.ndarray) -> float | None:
+    spread = math.sqrt((present.var() + absent.var()) / 2)
+    return float(present.mean() - absent.mean()) / spread if spread else None
 
 
 def _steps(runner: _Runner, pair: Pair, runs: int) -> Scores:
@@ -241,7 +284,7 @@ def _support(runner: _Runner, examples: Examples, norm: float, runs: int) -> Sco
     """Whether a coordinate is sent that the canary moves, and that is sent least often without it."""
     columns = runner.x0.shape[1]
     empty = _pair(examples, runner.x0, jnp.zeros(columns), 0).absent
-    sent = np.asarray(runner.mean(empty, noisy=True, reduce=lambda m: m[:, 0] != 0)).ravel()
+    sent = runner.reduced(empty, OWN, DRAWS, lambda m: m[:, 0] != 0)[0].mean(axis=0).ravel()
     row, column = divmod(sent.size - 1 - int(np.argmin(sent[::-1])), columns)  # the last one of those that tie
     pair = _pair(examples, runner.x0, jnp.zeros(columns).at[column].set(norm), row)
     return Scores(*runner.both(pair, runs, lambda m: m[:, 0, row, column] != 0))

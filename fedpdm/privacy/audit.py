@@ -26,43 +26,21 @@ from fedpdm.privacy.attacks import ATTACKS, Scores, Select, attack_client, top_h
 from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup
 
-__all__ = [
-    "ATTACKS",
-    "Claim",
-    "AuditResult",
-    "audit",
-    "audit_federation",
-    "audit_config",
-    "claim_of",
-    "judge",
-    "plot",
-    "to_json",
-    "small_config",
-    "small_federation",
-]
+__all__ = ["ATTACKS", "Claim", "AuditResult", "audit", "audit_federation", "audit_config", "claim_of", "judge", "plot"]
+__all__ += ["to_json", "small_config", "small_federation"]
 
 CANDIDATES = 400  # thresholds that are tried
 
 
 class Claim(NamedTuple):
-    """What a mechanism promises for one client.
-
-    Attributes
-    ----------
-    mechanism, epsilon, delta, relation
-        The promise; epsilon is for all `rounds` together.
-    rounds
-        Indices of the rounds in which the client takes part.
-    mu
-        Promised by the sound mechanism, and more than (epsilon, delta) says: mu-GDP. None: nothing of that kind.
-    """
+    """What a mechanism promises for one client."""
 
     mechanism: str
-    epsilon: float
+    epsilon: float  # for all rounds together
     delta: float
     relation: Relation
-    rounds: tuple[int, ...]
-    mu: float | None = None
+    rounds: tuple[int, ...]  # in which the client takes part
+    mu: float | None = None  # the sound mechanism promises mu-GDP, which is more than (epsilon, delta)
 
 
 class AuditResult(NamedTuple):
@@ -80,7 +58,7 @@ class AuditResult(NamedTuple):
         Largest shift of the score, in standard deviations, that the mechanism's sensitivity allows: mu of the claim; for
         the paper's mechanism, what its reported sensitivities compose to. None for scores that are not sums of messages.
     measured_shift
-        The shift that was measured, in standard deviations of the score.
+        The shift of the best linear statistic that was measured, in its standard deviations.
     scores_with, scores_without
         Scores of the second half of the runs, from which the bounds are.
     """
@@ -138,18 +116,8 @@ def audit(
         raise ConfigError(f"Unknown attack {attack!r}: choose one of {', '.join(ATTACKS)}.")
     if runs < 100:
         raise ConfigError(f"Expected runs={runs} >= 100: fewer say nothing.")
-    scores = attack_client(
-        setup,
-        examples,
-        classes,
-        attack=attack,
-        relation=claim.relation,
-        rounds=claim.rounds,
-        radius=radius,
-        runs=runs,
-        seed=seed,
-        select=select,
-    )
+    how: dict[str, Any] = {"attack": attack, "radius": radius, "runs": runs, "seed": seed, "select": select}
+    scores = attack_client(setup, examples, classes, relation=claim.relation, rounds=claim.rounds, **how)
     return judge(scores, claim, attack, confidence)
 
 
@@ -159,26 +127,19 @@ def judge(scores: Scores, claim: Claim, attack: str, confidence: float = 0.95) -
     first, second = (scores.present[:half], scores.absent[:half]), (scores.present[half:], scores.absent[half:])
     # Two error rates are bounded for every lower bound: together they fail with probability 1 - confidence at most.
     level = 1 - (1 - confidence) / (4 if claim.mu else 2)
-    epsilon = max(_held_out(first, second, level, lambda fp, fn: _least_epsilon(fp, fn, claim.delta)), 0.0)
+    epsilon = max(_held_out(first, second, level, lambda a, b: _least_epsilon(a, b, claim.delta)), 0.0)
     mu = max(_held_out(first, second, level, _least_mu), 0.0) if claim.mu else None
     breached = epsilon > claim.epsilon or (mu is not None and claim.mu is not None and mu > claim.mu)
-    sums = attack in ("dual", "canary")
-    spread = math.sqrt((second[0].var() + second[1].var()) / 2)
+    promise = claim.mechanism, attack, claim.epsilon, claim.mu, claim.delta, claim.relation, len(claim.rounds)
     result = AuditResult(
-        mechanism=claim.mechanism,
-        attack=attack,
-        claimed_epsilon=claim.epsilon,
-        claimed_mu=claim.mu,
-        delta=claim.delta,
-        relation=claim.relation,
-        participations=len(claim.rounds),
+        *promise,
         lower_bound=epsilon,
         gdp_lower_bound=None if mu is None else gdp_epsilon(mu, claim.delta),
         confidence=confidence,
         runs=2 * half,
         breached=breached,
-        theory_shift=(claim.mu or scores.face_value) if sums else None,
-        measured_shift=float(second[0].mean() - second[1].mean()) / spread if sums and spread else None,
+        theory_shift=None if scores.shift is None else claim.mu or scores.face_value,
+        measured_shift=scores.shift,
         scores_with=second[0],
         scores_without=second[1],
         sentence="",
@@ -222,15 +183,12 @@ def _held_out(first: Any, second: Any, level: float, bound: Any) -> float:
     return float(bound(*_rates(second, np.array([best]), level))[0])
 
 
-def _least_epsilon(false_positives: np.ndarray, false_negatives: np.ndarray, delta: float) -> np.ndarray:
-    def one(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.log(np.maximum(1 - delta - a, 1e-300) / b)
-
-    return np.maximum(one(false_positives, false_negatives), one(false_negatives, false_positives))
+def _least_epsilon(a: np.ndarray, b: np.ndarray, delta: float) -> np.ndarray:
+    return np.log(np.maximum(np.maximum(1 - delta - a, 1e-300) / b, np.maximum(1 - delta - b, 1e-300) / a))
 
 
-def _least_mu(false_positives: np.ndarray, false_negatives: np.ndarray) -> np.ndarray:
-    return -ndtri(false_positives) - ndtri(false_negatives)
+def _least_mu(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return -ndtri(a) - ndtri(b)
 
 
 def claim_of(config: Config, plan: Plan | None, clients: int) -> Claim:
@@ -259,8 +217,8 @@ def audit_federation(
 ) -> AuditResult:
     """Attack one client of a federation under these settings: the setup is what `fedpdm run` would train with."""
     setup, plan = build_setup(config, federation)
-    arrays = (jnp.asarray(a) for a in (federation.features, federation.labels, federation.sizes))
-    examples, claim = Examples(*arrays, jnp.int32(client)), claim_of(config, plan, federation.clients)
+    features, labels, sizes = map(jnp.asarray, (federation.features, federation.labels, federation.sizes))
+    examples, claim = Examples(features, labels, sizes, jnp.int32(client)), claim_of(config, plan, federation.clients)
     radius = radius_of(config)
     return audit(setup, examples, federation.classes, claim, attack=attack, radius=radius, runs=runs, seed=seed)
 
