@@ -172,8 +172,16 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
     """Train, from the folder's checkpoint if there is one, and return the summary that is also written there."""
     if folder.manifest()["data_checksums"] != simulation.federation.checksums:
         raise UserError(f"The data of {folder.path} differ from those that the run began with: cannot go on.")
-    name = digest(config)
-    books = open_books(folder.path / "ledger.sqlite", simulation, job=name)
+    with open_books(folder.path / "ledger.sqlite", simulation, job=digest(config)) as books:
+        seconds = _train(folder, simulation, digest(config), on_rows)
+        summary = summarise(config, simulation, folder, seconds) | books.summary()
+    models = {"model": simulation.model, "averaged_model": simulation.averaged_model}
+    folder.finish(models, {"data": config.data.name, "loss": config.problem.loss}, summary)
+    return summary
+
+
+def _train(folder: RunFolder, simulation: Simulation, name: str, on_rows: OnRows | None) -> float:
+    """Advance to the end, keeping rows and checkpoints; returns the seconds that it took."""
     checkpoint = folder.load_checkpoint(simulation.state, name)
     if checkpoint:
         simulation.restore(*checkpoint)
@@ -186,13 +194,7 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
         if time.perf_counter() - saved > CHECKPOINT_SECONDS or simulation.done:
             folder.save_checkpoint(simulation.state, simulation.round, name)
             saved = time.perf_counter()
-    summary = summarise(config, simulation, folder, time.perf_counter() - began)
-    if books:
-        summary |= books.summary()
-        books.close()
-    models = {"model": simulation.model, "averaged_model": simulation.averaged_model}
-    folder.finish(models, {"data": config.data.name, "loss": config.problem.loss}, summary)
-    return summary
+    return time.perf_counter() - began
 
 
 def summarise(config: Config, simulation: Simulation, folder: RunFolder, seconds: float) -> dict[str, Any]:

@@ -89,46 +89,24 @@ def attack_client(
     seed: int,
     select: Select = top_half,
 ) -> Scores:
-    """Run one of `ATTACKS` on a client that takes part in `rounds`.
+    """Run one of `ATTACKS` on a client that takes part in `rounds`; the parameters are those of `audit.audit`.
 
-    Parameters
-    ----------
-    setup, examples, classes
-        What training runs, the client's examples (one slot is given to the canary), and the number of classes.
-    relation
-        "add-remove": the slot is filled or empty. "replace-one": it holds the canary or the opposite of it ("steps" and
-        "support": or an example without features, in both relations).
-    rounds
-        Indices of the rounds in which the client takes part; "support" needs the first one only.
-    radius
-        The norm that features are cut to, hence the canary's; None: there is no limit.
-    runs, seed
-        Runs on each data set, and the seed of their keys.
-    select
-        Of "support": which coordinates are sent.
+    Slot 0 is given to the canary. Under "add-remove" it is filled or empty; under "replace-one" it holds the canary or its
+    opposite ("steps" and "support": or an example without features). "support" needs the first round only.
     """
     examples = _alone(examples)
-    norm, quiet = _canary_norm(setup, examples, radius), examples._replace(features=jnp.zeros_like(examples.features))
+    norm = _canary_norm(setup, examples, radius)
     when = jnp.asarray(rounds, jnp.int32)
     x0 = jnp.zeros((classes, examples.features.shape[-1]))
     if attack == "support":
         setup = setup._replace(privacy=sparsified(setup.privacy, select))
         return _support(_Runner(setup, x0, when[:1], seed), examples, norm, runs)
     if attack == "steps":
-        pair = _pair(quiet, x0, jnp.zeros(x0.shape[1]).at[0].set(norm), 0)
+        pair = _pair(_quiet(examples), x0, jnp.zeros(x0.shape[1]).at[0].set(norm), 0)
         return _steps(_Runner(setup, x0, when, seed), pair, runs)
-    if attack == "dual":
-        # Where a tolerance ends the steps: a gradient just below it, so that every round has one step and little noise.
-        below = 1.9 * setup.local.batch_size * math.sqrt(setup.local.tolerance)
-        norm = min(below, norm) if setup.local.tolerance and radius is None else norm
-        pair = _pair(quiet, x0, jnp.zeros(x0.shape[1]).at[0].set(norm), 0, relation)
-        return _likelihood(_Runner(setup, x0, when, seed), pair, runs)
-    direction = norm * _least_used(examples)
-    if relation == "add-remove":
-        # Towards a wrong class, where the loss has one, and away from the canary's.
-        push = jnp.zeros(classes).at[0].set(-1.0).at[1].set(0.0 if setup.problem.loss.name == "logistic" else 1.0)
-        x0 = SATURATING * push[:, None] * direction / norm**2
-    return _likelihood(_Runner(setup, x0, when, seed), _pair(examples, x0, direction, 0, relation), runs)
+    make = _dual_pair if attack == "dual" else _canary_pair
+    pair = make(setup, examples, x0, norm, relation, radius)
+    return _likelihood(_Runner(setup, pair.x0, when, seed), pair, runs)
 
 
 def _alone(examples: Examples) -> Examples:
@@ -158,6 +136,28 @@ def _pair(examples: Examples, x0: Array, canary: Array, label: int, relation: Re
         examples._replace(features=examples.features.at[0, 0].set(row), labels=labels) for row in (canary, opposite)
     )
     return Pair(present, absent, x0)
+
+
+def _quiet(examples: Examples) -> Examples:
+    """As many examples, none of which has a gradient."""
+    return examples._replace(features=jnp.zeros_like(examples.features))
+
+
+def _dual_pair(setup: Setup, examples: Examples, x0: Array, norm: float, relation: Relation, radius: float | None) -> Pair:
+    """Nothing but the canary; where a tolerance ends the steps, with a gradient just below it: one step, little noise."""
+    if setup.local.tolerance and radius is None:
+        norm = min(norm, 1.9 * setup.local.batch_size * math.sqrt(setup.local.tolerance))
+    return _pair(_quiet(examples), x0, jnp.zeros(x0.shape[1]).at[0].set(norm), 0, relation)
+
+
+def _canary_pair(setup: Setup, examples: Examples, x0: Array, norm: float, relation: Relation, radius: float | None) -> Pair:
+    """The canary among the client's own examples; add-remove: at an x0 that is wrong about it, for the largest slope."""
+    direction = norm * _least_used(examples)
+    if relation == "add-remove":
+        wrong = 0.0 if setup.problem.loss.name == "logistic" else 1.0  # the logistic loss knows the true class only
+        push = jnp.zeros(x0.shape[0]).at[0].set(-1.0).at[1].set(wrong)
+        x0 = SATURATING * push[:, None] * direction / norm**2
+    return _pair(examples, x0, direction, 0, relation)
 
 
 def _switchable(privacy: Privacy, noisy: Array) -> Privacy:

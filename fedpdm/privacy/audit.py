@@ -20,7 +20,6 @@ from fedpdm.config import Config, validate
 from fedpdm.data import Federation, federation_from_arrays
 from fedpdm.errors import ConfigError
 from fedpdm.experiment import build_federation, build_setup, radius_of
-from fedpdm.participation import fair_share
 from fedpdm.privacy.accounting import Relation, effective_multiplier, gdp_epsilon
 from fedpdm.privacy.attacks import ATTACKS, Scores, Select, attack_client, top_half
 from fedpdm.privacy.plan import Plan
@@ -130,7 +129,8 @@ def judge(scores: Scores, claim: Claim, attack: str, confidence: float = 0.95) -
     epsilon = max(_held_out(first, second, level, lambda a, b: _least_epsilon(a, b, claim.delta)), 0.0)
     mu = max(_held_out(first, second, level, _least_mu), 0.0) if claim.mu else None
     breached = epsilon > claim.epsilon or (mu is not None and claim.mu is not None and mu > claim.mu)
-    promise = claim.mechanism, attack, claim.epsilon, claim.mu, claim.delta, claim.relation, len(claim.rounds)
+    attacked = 1 if attack == "support" else len(claim.rounds)
+    promise = claim.mechanism, attack, claim.epsilon, claim.mu, claim.delta, claim.relation, attacked
     result = AuditResult(
         *promise,
         lower_bound=epsilon,
@@ -204,8 +204,7 @@ def claim_of(config: Config, plan: Plan | None, clients: int) -> Claim:
     relation: Relation = "replace-one"
     mu = None
     if plan:
-        share = fair_share(rounds=r.total, clients=clients, participants=r.participants, all_first=r.all_first)
-        times, relation = min(plan.participations, share), plan.relation
+        times, relation = min(plan.participations, r.total), plan.relation
         releases = plan.participations * plan.releases
         mu = math.sqrt(releases) / effective_multiplier(plan.noise_multiplier, relation)
     rounds = tuple(int(t) for t in np.arange(times) * r.total // times)
@@ -215,7 +214,11 @@ def claim_of(config: Config, plan: Plan | None, clients: int) -> Claim:
 def audit_federation(
     config: Config, federation: Federation, attack: str, runs: int = 10_000, seed: int = 0, client: int = 0
 ) -> AuditResult:
-    """Attack one client of a federation under these settings: the setup is what `fedpdm run` would train with."""
+    """Attack one client of a federation under these settings: the setup is what `fedpdm run` would train with.
+
+    >>> audit_federation(small_config("sound", "canary"), small_federation(), "canary", runs=1000).breached
+    False
+    """
     setup, plan = build_setup(config, federation)
     features, labels, sizes = map(jnp.asarray, (federation.features, federation.labels, federation.sizes))
     examples, claim = Examples(features, labels, sizes, jnp.int32(client)), claim_of(config, plan, federation.clients)
@@ -224,14 +227,7 @@ def audit_federation(
 
 
 def audit_config(config: Config, attack: str, runs: int = 10_000, seed: int = 0, data_dir: Path | None = None) -> AuditResult:
-    """Attack client 0 of the federation of these settings.
-
-    Examples
-    --------
-    >>> config = small_config("sound", "canary")
-    >>> audit_federation(config, small_federation(), "canary", runs=1000).breached
-    False
-    """
+    """Attack client 0 of the federation of these settings."""
     return audit_federation(config, build_federation(config, data_dir, progress=False), attack, runs, seed)
 
 
@@ -262,7 +258,7 @@ def small_config(mechanism: str, attack: str, epsilon: float | None = None, mode
         local = {"steps": steps, "batch_size": 20, "step_size": 0.001, "tolerance": 0.01 if attack == "steps" else 0.0}
         values["problem"] = {"loss": "logistic"}
     else:
-        rounds, rho = 20, 0.1
+        rounds, rho = (20 if attack == "dual" else 8), 0.1
         local = {"steps": 5, "batch_size": 10 if mode == "one-pass" else 0, "step_size": 0.1}
         values["privacy"]["mode"] = mode
         if mode == "certified":
@@ -277,10 +273,7 @@ def to_json(result: AuditResult) -> dict[str, Any]:
 
 
 def plot(result: AuditResult, path: str | Path) -> None:
-    """Draw the measured trade-off of errors, with its confidence, against the claimed one.
-
-    A curve below the claimed one refutes the claim; the band is pointwise.
-    """
+    """Draw the measured trade-off of errors, with its pointwise confidence, against the claimed one: below is a breach."""
     from matplotlib.figure import Figure  # slow to import; the object interface needs no backend and no global state
 
     pair = (result.scores_with, result.scores_without)

@@ -1,5 +1,7 @@
 """A simulated run's ledger: every participation is recorded before it is computed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +75,21 @@ class Books:
             "guarantee": plan.sentence(epsilon),
         }
 
-    def close(self) -> None:
-        self._ledger.close()
+
+class NoBooks:
+    """Stands in where no mechanism spends anything."""
+
+    def summary(self) -> dict[str, Any]:
+        return {}
 
 
-def open_books(path: Path, simulation: Simulation, job: str) -> Books | None:
-    """The books of a run under the sound mechanism (None otherwise), set up to be asked before every release."""
+@contextmanager
+def open_books(path: Path, simulation: Simulation, job: str) -> Iterator[Books | NoBooks]:
+    """The books of a run under the sound mechanism, set up to be asked before every release."""
     if simulation.plan is None:
-        return None
-    books = Books(Ledger(path), simulation.plan, simulation, job)
-    simulation.before_release = books.grant
-    return books
+        yield NoBooks()
+        return
+    with Ledger(path) as ledger:
+        books = Books(ledger, simulation.plan, simulation, job)
+        simulation.before_release = books.grant
+        yield books
