@@ -217,7 +217,7 @@ def _paper_figure(
         "sigma": sigma,
         "noise_multiplier": sigma / sensitivity,
         "sentence": (
-            f"The paper (Theorems 1 and 2, nominal, not a guarantee): sigma = {sigma:.4g}, that is {sigma / sensitivity:.4g} "
-            f"times a sensitivity of {sensitivity:.4g}, for epsilon = {per_round:.4g} in every round."
+            f"The paper (Theorems 1 and 2, add-remove, nominal, not a guarantee): sigma = {sigma:.4g}, that is "
+            f"{sigma / sensitivity:.4g} times a sensitivity of {sensitivity:.4g}, for epsilon = {per_round:.4g} in every round."
         ),
     }
