@@ -458,7 +458,7 @@ def test_the_paper_s_guarantee_is_called_nominal(tmp_path):
     federation = build_federation(config, progress=False)
     summary, simulation = train(tmp_path, federation, PAPER)
     assert summary["epsilon"] is None
-    assert summary["relation"] is None
+    assert summary["relation"] == "add-remove"  # of the nominal and the face-value figure
     assert summary["epsilon_nominal"] == 10.0
     assert "Nothing is guaranteed" in summary["guarantee"]
     assert "nominal" in summary["guarantee"]
