@@ -15,7 +15,7 @@ from fedpdm.data.features import scale_features
 from fedpdm.engines.simulation import Schedule, Simulation
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.participation import fair_share
-from fedpdm.privacy.accounting import sampled_epsilon
+from fedpdm.privacy.accounting import paper_round_epsilon, sampled_epsilon
 from fedpdm.privacy.books import open_books
 from fedpdm.privacy.mechanism import paper
 from fedpdm.privacy.plan import Plan, choose_mode, plan_sound
@@ -92,13 +92,10 @@ def build_setup(config: Config, federation: Federation) -> tuple[Setup, Plan | N
 
 def with_paper_mechanism(config: Config, setup: Setup, federation: Federation) -> Setup:
     """Theorems 1 and 2; the latter needs Q b/|D_i| < 1 for every client."""
-    p, local, smallest = config.privacy, setup.local, int(federation.sizes.min())
-    if local.batch_size == 0 or local.steps * local.batch_size >= smallest:
-        raise ConfigError(
-            f"Theorem 2 of the paper needs local.steps * local.batch_size < {smallest}, the smallest client's examples; "
-            f"got {local.steps} * {local.batch_size}: use a batch size of at least 1, and at most "
-            f"{(smallest - 1) // max(local.batch_size, 1)} steps."
-        )
+    p, r, local, smallest = config.privacy, config.rounds, setup.local, int(federation.sizes.min())
+    paper_round_epsilon(
+        p.epsilon or math.inf, local.steps, local.batch_size, smallest, r.participants, federation.clients, r.total
+    )
     clip = p.clip or PAPER_CLIP
     privacy = paper(
         rho=setup.algorithm.weight,

@@ -217,18 +217,11 @@ def test_face_value_of_a_total_epsilon_of_20(rounds):
     sensitivity = acc.paper_sensitivity(10, 0.04, 10, 1.0)
     sigma = acc.paper_sigma(sensitivity, one, 1e-4)
     count = round(0.3 * rounds)
-    face = acc.face_value_epsilon([sigma] * count, [sensitivity] * count, 1e-4)
+    face = acc.epsilon_of(sigma / sensitivity, count, 1e-4, "add-remove")
     assert face == pytest.approx(12011, rel=1e-3)
     assert face == pytest.approx(pld_epsilon([sigma / sensitivity / math.sqrt(count)], 1e-4, interval=0.1), rel=0.01)
     granted = acc.sampled_epsilon(sigma / sensitivity, 1 / 6, count, 1e-4, "add-remove")
     assert granted == pytest.approx({100: 5251, 200: 4163}[rounds], rel=1e-3)
-
-
-def test_face_value_of_falling_step_sizes_agrees_with_pld():
-    sensitivities = [acc.paper_sensitivity(10, 0.04 / math.sqrt(1 + t), 10, 1.0) for t in range(10)]
-    sigmas = [s * (6 + t) for t, s in enumerate(sensitivities)]
-    face = acc.face_value_epsilon(sigmas, sensitivities, 1e-5)
-    assert face == pytest.approx(pld_epsilon([6.0 + t for t in range(10)], 1e-5), rel=0.01)
 
 
 @pytest.mark.parametrize(

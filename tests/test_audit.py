@@ -40,14 +40,14 @@ def standard_error(result):
     return math.sqrt(2 * (1 + result.measured_shift**2 / 8) / (result.runs / 2))
 
 
-@pytest.mark.parametrize(("attack", "least"), [("dual", 3.0), ("steps", 5.0), ("support", 5.0)])
+@pytest.mark.parametrize(("attack", "least"), [("dual", 1.0), ("steps", 5.0), ("support", 5.0)])
 def test_the_papers_mechanism_is_breached(attack, least):
     result = audit.audit_federation(audit.small_config("paper", attack), FEDERATION, attack, runs=2000)
     assert result.breached
     assert result.lower_bound > max(least, result.claimed_epsilon)
     assert "refuted" in result.sentence
     if attack == "dual":  # the dual, not the composition: more than Theorem 1's sensitivity allows without any sampling
-        assert result.measured_shift > 3 * result.theory_shift
+        assert result.measured_shift > 2 * result.theory_shift
 
 
 @pytest.mark.parametrize(

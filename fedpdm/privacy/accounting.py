@@ -38,7 +38,6 @@ __all__ = [
     "paper_sigma",
     "paper_round_epsilon",
     "paper_total_epsilon",
-    "face_value_epsilon",
 ]
 
 Relation = Literal["add-remove", "replace-one"]
@@ -241,7 +240,8 @@ def sampled_noise_multiplier(
 def paper_sensitivity(rho: float, step_size: float, steps: int, clip: float) -> float:
     r"""Theorem 1 to the letter: $4 \eta G (1 - r^Q)/(1 - r)$ with $r = |1 - \rho\eta|$, or $4 \eta G Q$ for r = 1.
 
-    Not a guarantee: its proof takes the dual, which is private state, for public. Relation: replace-one.
+    Not a guarantee: its proof takes the dual, which is private state, for public. Relation: add-remove, as
+    the paper's Definition 1 has it.
     """
     _within(0, math.inf, rho=rho, step_size=step_size, clip=clip)
     _count(steps=steps)
@@ -288,12 +288,3 @@ def paper_round_epsilon(
 def paper_total_epsilon(round_epsilon: float, *setting: Any, **named: Any) -> float:
     """Theorem 2 to the letter; the other arguments are those of `paper_round_epsilon`. Nominal only, as that."""
     return round_epsilon / paper_round_epsilon(1.0, *setting, **named)
-
-
-def face_value_epsilon(sigmas: Iterable[float], sensitivities: Iterable[float], delta: float) -> float:
-    """What the noise of the paper's rounds is worth, if its sensitivities are granted: exact composition, no sampling.
-
-    Formal guarantee: none for the paper's mechanism, whose sensitivities do not hold. It is the epsilon of Gaussian
-    releases with z_t = sigma_t / s_t, in the relation the s_t are for (the paper's: replace-one), not halved again.
-    """
-    return gdp_epsilon(compose_gdp(sigma / s for sigma, s in zip(sigmas, sensitivities, strict=True)), delta)

@@ -195,13 +195,13 @@ def claim_of(config: Config, plan: Plan | None, clients: int) -> Claim:
     """What these settings promise a client that takes part as often as planned, at evenly spaced rounds.
 
     The sound mechanism: its plan. The paper's: Theorem 2 for `rounds.total` rounds, in which a client takes part
-    K/N times as often; "differ in only one data sample" is replace-one.
+    K/N times as often, in the relation of its Definition 1: add-remove.
     """
     p, r = config.privacy, config.rounds
     if p.mechanism == "none" or p.epsilon is None:
         raise ConfigError('privacy.mechanism="none" claims nothing: set privacy.mechanism and privacy.epsilon to audit.')
     times = max(1, math.floor(r.total * r.participants / clients))
-    relation: Relation = "replace-one"
+    relation: Relation = "add-remove"
     mu = None
     if plan:
         times, relation = min(plan.participations, r.total), plan.relation
