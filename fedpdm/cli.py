@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fedpdm.cli_features import features_app
 from fedpdm.cli_privacy import privacy_app
 from fedpdm.config import load_config, preset_names, to_toml
 from fedpdm.errors import ConfigError, UserError
@@ -26,6 +27,7 @@ config_app = typer.Typer(no_args_is_help=True, help="Look at settings.")
 data_app = typer.Typer(no_args_is_help=True, help="Get and describe data sets.")
 app.add_typer(config_app, name="config")
 app.add_typer(data_app, name="data")
+app.add_typer(features_app, name="features")
 app.add_typer(privacy_app, name="privacy")
 
 ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.")]

@@ -35,11 +35,42 @@ class Data(Section):
         default="none",
         description="public map of one example to norm 1: after square roots, minus its mean, both, or smoothed too",
     )
+    features: Literal["raw", "scattering", "fourier", "piecewise", "auto"] = Field(
+        default="raw", description="public map of one example; auto: scattering for images, piecewise for tables"
+    )
+    scattering_scale: int = Field(default=2, ge=1, le=6, description="scattering: scales J; one feature per 2^J pixels a side")
+    fourier_count: int = Field(default=2000, ge=1, description="fourier: number of random cosines")
+    fourier_bandwidth: float = Field(default=1.0, gt=0, description="fourier: distance at which two examples are unlike")
+    features_seed: int = Field(default=0, ge=0, description="fourier: public seed that the cosines are drawn from")
     radius: float | None = Field(
         default=None,
         gt=0,
         description="cut every example's norm to this; unset: no cut, or 1 under the sound mechanism",
     )
+
+    @model_validator(mode="after")
+    def _features_fit(self) -> Self:
+        if self.features != "raw" and self.scaling != "none":
+            raise ValueError(
+                f"data.scaling={self.scaling} does not go with data.features={self.features}, which brings examples to norm 1 "
+                "itself: remove one of the two (--set data.scaling=)"
+            )
+        for key, user in FEATURE_KEYS.items():
+            value = getattr(self, key)
+            if self.features not in (user, "auto") and value != Data.model_fields[key].default:
+                raise ValueError(
+                    f"data.{key}={value} has no effect with data.features={self.features}: set data.features={user}"
+                )
+        return self
+
+
+# Which map looks at which option
+FEATURE_KEYS = {
+    "scattering_scale": "scattering",
+    "fourier_count": "fourier",
+    "fourier_bandwidth": "fourier",
+    "features_seed": "fourier",
+}
 
 
 class ProblemSection(Section):
@@ -63,10 +94,12 @@ class ProblemSection(Section):
 
 class AlgorithmSection(Section):
     name: Literal["fedpdm", "fedavg", "fedprox", "scaffold", "feddyn"] = Field(default="fedpdm", description="algorithm")
-    rho: float = Field(default=1.0, gt=0, description="weight rho of the proximal term")
+    rho: float = Field(default=1.0, gt=0, description="fedpdm: weight rho of the proximal term")
+    mu: float = Field(default=0.1, ge=0, description="fedprox: weight mu of the proximal term")
+    alpha: float = Field(default=0.1, gt=0, description="feddyn: weight alpha of the proximal term")
     server_rule: Literal["participants", "cached", "dual-memory"] = Field(
         default="participants",
-        description='what the server averages: "participants" (the paper), "cached" or "dual-memory"',
+        description='fedpdm: what the server averages: "participants" (the paper), "cached" or "dual-memory"',
     )
 
 
@@ -121,7 +154,17 @@ UNUSED_PRIVACY_KEYS: dict[str, tuple[str, ...]] = {
 
 class Compression(Section):
     uplink: float = Field(default=1.0, gt=0, le=1, description="share of coordinates that a client sends")
+    kind: Literal["topk", "randk", "shared-randk", "public-topk", "noisy-topk"] = Field(
+        default="topk", description="how a client chooses them: topk and randk are the paper's; the sound ones: the last four"
+    )
     downlink: float = Field(default=1.0, gt=0, le=1, description="share of coordinates that the server sends")
+    downlink_kind: Literal["model", "difference"] = Field(
+        default="model",
+        description='"model": the largest, the rest is zero (the paper); "difference": the largest changes',
+    )
+    values: Literal["float32", "float16", "int8", "auto"] = Field(
+        default="float32", description='what values are sent in; "auto": the coarsest that stays well below the noise'
+    )
 
 
 class Metrics(Section):
@@ -165,16 +208,13 @@ class Config(Section):
             raise ValueError(
                 f'privacy.mechanism="{self.privacy.mechanism}" needs a budget: set privacy.epsilon, for instance 1.0'
             )
-        for key, asked, built in self._later():
-            if asked != built:
-                raise ValueError(f"{key}={asked!r} is not built yet: only {built!r} works in this version")
+        if self.privacy.mechanism == "sound" and self.compression.kind == "topk" and self.compression.uplink < 1:
+            raise ValueError(
+                'compression.kind="topk" chooses coordinates by values that are not noised, so the indices themselves tell '
+                'about the data, which privacy.mechanism="sound" does not allow: use "shared-randk" (no indices on the wire), '
+                '"public-topk", "noisy-topk" or "randk"'
+            )
         return self
-
-    def _later(self) -> Iterator[tuple[str, object, object]]:
-        """Keys whose meaning is settled but whose other values are still to come."""
-        yield "algorithm.name", self.algorithm.name, "fedpdm"
-        yield "compression.uplink", self.compression.uplink, 1.0
-        yield "compression.downlink", self.compression.downlink, 1.0
 
 
 def preset_names() -> list[str]:

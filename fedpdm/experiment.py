@@ -6,12 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fedpdm.algorithms import ALGORITHMS, Algorithm, LocalPlan
+from fedpdm.compression.indices import entropy_bits
+from fedpdm.compression.links import Links, support_radius
+from fedpdm.compression.sparsify import kept
 from fedpdm.config import Config, digest
 from fedpdm.data import PARTITIONS, Federation, clip_norms, load_dataset, make_federation
-from fedpdm.data.features import scale_features
+from fedpdm.data.features import FeatureOptions, check_one_example_at_a_time, make_map, scale_features
 from fedpdm.engines.simulation import Schedule, Simulation
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.participation import fair_share
@@ -34,21 +39,27 @@ OnRows = Callable[[list[dict[str, Any]]], None]
 
 
 def build_federation(config: Config, data_dir: Path | None = None, progress: bool = True) -> Federation:
-    """Load the data set, cut its norms, and deal it to the clients."""
+    """Load the data set, map its examples, cut their norms, and deal them to the clients."""
     data = config.data
     dataset = load_dataset(data.name, data_dir=data_dir, progress=progress)
     if data.scaling != "none":
         dataset = scale_features(dataset, data.scaling)
+    if data.features != "raw":
+        options = FeatureOptions(**data.model_dump(include=set(FeatureOptions._fields)))
+        chosen = make_map(data.features, dataset.feature_names, options)
+        if config.privacy.mechanism == "sound":
+            check_one_example_at_a_time(chosen, dataset.features[:4], dataset.feature_names)
+        dataset = chosen.apply(dataset)
     if radius := radius_of(config):
         dataset = dataset._replace(
             features=clip_norms(dataset.features, radius), test_features=clip_norms(dataset.test_features, radius)
         )
-    options: dict[str, Any] = {}
+    dealing: dict[str, Any] = {}
     if data.partition == "labels":
-        options["labels_per_client"] = data.labels_per_client
+        dealing["labels_per_client"] = data.labels_per_client
     if data.partition == "dirichlet":
-        options["alpha"] = data.dirichlet_alpha
-    parts = PARTITIONS[data.partition](dataset.labels, data.clients, seed=data.partition_seed, **options)
+        dealing["alpha"] = data.dirichlet_alpha
+    parts = PARTITIONS[data.partition](dataset.labels, data.clients, seed=data.partition_seed, **dealing)
     return make_federation(dataset, parts)
 
 
@@ -75,19 +86,37 @@ def build_penalty(config: Config, clients: int) -> Penalty:
 
 
 def build_algorithm(config: Config) -> Algorithm:
-    return ALGORITHMS[config.algorithm.name](rho=config.algorithm.rho, server_rule=config.algorithm.server_rule)
+    a = config.algorithm
+    options = {
+        "fedavg": {},
+        "fedprox": {"mu": a.mu},
+        "scaffold": {},
+        "feddyn": {"alpha": a.alpha},
+        "fedpdm": {"rho": a.rho, "server_rule": a.server_rule},
+    }
+    return ALGORITHMS[a.name](**options[a.name])
 
 
 def build_setup(config: Config, federation: Federation) -> tuple[Setup, Plan | None]:
     """Problem, algorithm, local work and mechanism of these settings; the plan is that of the sound mechanism."""
     local, algorithm = LocalPlan(**config.local.model_dump()), build_algorithm(config)
     problem = Problem(LOSSES[config.problem.loss](), build_penalty(config, federation.clients), config.problem.beta)
-    setup = Setup(problem, algorithm, local)
+    setup = Setup(problem, algorithm, local, links=build_links(config, federation))
     if config.privacy.mechanism == "paper":
         return with_paper_mechanism(config, setup, federation), None
     if config.privacy.mechanism == "sound":
         return with_sound_mechanism(config, setup, int(federation.sizes.min()))
     return setup, None
+
+
+def build_links(config: Config, federation: Federation) -> Links:
+    """Without a bound on the features' norms, their largest norm is taken: then no support cuts more than a share of it."""
+    c = config.compression
+    links = Links(**c.model_dump())
+    if not links.has_support:
+        return links
+    radius = radius_of(config) or float(np.linalg.norm(federation.features, axis=2).max())
+    return links._replace(radius=support_radius(c.kind, c.uplink, radius))
 
 
 def with_paper_mechanism(config: Config, setup: Setup, federation: Federation) -> Setup:
@@ -115,6 +144,7 @@ def with_sound_mechanism(config: Config, setup: Setup, smallest_client: int) -> 
     mode = choose_mode(setup.local, p.mode)
     own = setup.problem.loss.gradient_bound(radius)
     clip = min(p.clip or own / 2, own)
+    seen = setup.links.radius if setup.links.has_support else radius
     if mode == "batch-clipped":
         setup = setup._replace(local=setup.local._replace(batch_clip=clip))
     else:
@@ -122,6 +152,7 @@ def with_sound_mechanism(config: Config, setup: Setup, smallest_client: int) -> 
         setup = setup._replace(
             problem=setup.problem._replace(loss=loss), local=setup.local._replace(linearised=mode == "linearised")
         )
+        clip *= seen / radius  # of the part of the gradient that the support lets through
     share = fair_share(rounds=r.total, clients=config.data.clients, participants=r.participants, all_first=r.all_first)
     plan = plan_sound(
         epsilon=p.epsilon or math.inf,
@@ -130,7 +161,7 @@ def with_sound_mechanism(config: Config, setup: Setup, smallest_client: int) -> 
         participations=p.participations or share,
         mode=mode,
         clip=clip,
-        curvature=Curvature(setup.algorithm.weight, setup.problem.loss.smoothness(radius), config.problem.beta),
+        curvature=Curvature(setup.algorithm.weight, setup.problem.loss.smoothness(seen), config.problem.beta),
         local=setup.local,
         smallest_client=smallest_client,
     )
@@ -206,9 +237,7 @@ def summarise(config: Config, simulation: Simulation, folder: RunFolder, seconds
         "rounds": simulation.round,
         "seconds": round(seconds - simulation.compile_seconds, 3),
         "compile_seconds": round(simulation.compile_seconds, 3),
-        "uplink_bytes": simulation.uplink_bytes(),
-        "downlink_bytes": simulation.downlink_bytes(),
-        "uplink_bits_paper": 32 * simulation.model.size * config.rounds.total * config.rounds.participants,
+        **traffic_summary(config, simulation),
         "mechanism": config.privacy.mechanism,
         "epsilon": None,
         "delta": None,
@@ -218,6 +247,19 @@ def summarise(config: Config, simulation: Simulation, folder: RunFolder, seconds
     if config.privacy.mechanism == "paper":
         summary |= paper_summary(config, simulation)
     summary["remark"] = remark(config, summary, simulation.federation.clients)
+    return summary
+
+
+def traffic_summary(config: Config, simulation: Simulation) -> dict[str, Any]:
+    """Bytes as encoded, bits by the paper's formula 32 k T K, and the indices against log2 C(d, k)."""
+    c, size, traffic = config.compression, simulation.model.size, simulation.traffic()
+    summary: dict[str, Any] = {"uplink_bytes": traffic["uplink"], "downlink_bytes": traffic["downlink"]}
+    for link, share in (("uplink", c.uplink), ("downlink", c.downlink)):
+        summary[f"{link}_bits_paper"] = 32 * kept(share, size) * config.rounds.total * config.rounds.participants
+    if traffic["index"]:
+        vectors = len(jax.tree.leaves(simulation.setup.algorithm.gain(jnp.float32(1.0))))
+        least = entropy_bits(size, kept(c.uplink, size)) * vectors * int(simulation.taken_part().sum())
+        summary["index_bits_over_entropy"] = round(8 * traffic["index"] / least, 4)
     return summary
 
 
@@ -258,11 +300,10 @@ def remark(config: Config, summary: dict[str, Any], clients: int) -> str | None:
     if summary["nonzero_fraction"] > 0:
         return None
     scale = clients if config.problem.penalty_scale == "sum" else 1
-    threshold = config.problem.gamma / (config.algorithm.rho * scale)
     advice = "lower problem.gamma"
     if scale == 1:
         advice += ', or set problem.penalty_scale="sum" if gamma is meant for the sum over clients'
     return (
-        f"The model is zero: the penalty removed every coordinate (the prox of the server cuts at gamma/rho = "
-        f"{threshold:g}). It has learnt nothing and always predicts the first class: {advice}."
+        f"The model is zero: the penalty of strength {config.problem.gamma / scale:g} on the mean objective removed every "
+        f"coordinate. It has learnt nothing and always predicts the first class: {advice}."
     )

@@ -1,7 +1,7 @@
 """One round, from both sides: all that an engine calls.
 
-    client_round: solve locally | privacy boundary | update own state -> message
-    server_round: aggregate -> prox -> next global model
+    client_round: solve locally | privacy boundary | update own state -> message -> select -> values
+    server_round: element-wise mean -> prox -> next global model
 
 Both are pure. The simulator maps `client_round` over clients; a deployment calls it for one client. Random keys come
 from (seed, round, client), so a result does not depend on the engine.
@@ -13,12 +13,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedpdm.algorithms.base import Algorithm, Reports
-from fedpdm.algorithms.local import Examples, LocalInfo, LocalPlan, solve, step_size_at
+from fedpdm.algorithms.base import Algorithm, Broadcast, Reports
+from fedpdm.algorithms.local import Examples, LocalInfo, LocalPlan, solve, step_size_at, travel
+from fedpdm.compression.links import Links, Packed, pack, select
 from fedpdm.privacy.mechanism import Privacy, Release, no_privacy
+from fedpdm.problem.losses import restricted
 from fedpdm.problem.objective import Problem, concave_gradient
 
-__all__ = ["Setup", "ClientResult", "client_round", "server_round", "client_key"]
+__all__ = ["Setup", "ClientResult", "client_round", "server_round", "client_key", "travel_at"]
 
 
 class Setup(NamedTuple):
@@ -28,14 +30,20 @@ class Setup(NamedTuple):
     algorithm: Algorithm
     local: LocalPlan
     privacy: Privacy = no_privacy()
+    links: Links = Links()
 
 
 class ClientResult(NamedTuple):
     state: Any  # what the client keeps
-    message: Array  # what leaves the client
+    packed: Packed  # what leaves the client
     local_model: Array  # x_i, noised in the sound mechanism; a simulator uses it for diagnostics
     info: LocalInfo
     cost: Array  # (sensitivity / noise)^2 of what was released
+    noise: Array  # standard deviation of the noise in the first vector of the message
+
+    @property
+    def message(self) -> Any:
+        return self.packed.message
 
 
 def client_key(seed: int | Array, round_index: int | Array, client: int | Array) -> Array:
@@ -43,18 +51,33 @@ def client_key(seed: int | Array, round_index: int | Array, client: int | Array)
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), round_index), client)
 
 
-def client_round(setup: Setup, examples: Examples, state: Any, x0: Array, round_index: Array | int, key: Array) -> ClientResult:
-    """One client's part of a round."""
-    algorithm, privacy = setup.algorithm, setup.privacy
-    batch_key, noise_key = jax.random.split(key)
+def travel_at(setup: Setup, round_index: Array | int, steps: Array | int) -> Array:
+    """See `fedpdm.algorithms.local.travel`."""
+    return travel(setup.algorithm.weight, step_size_at(setup.local, round_index), jnp.asarray(steps))
+
+
+def client_round(
+    setup: Setup,
+    examples: Examples,
+    state: Any,
+    broadcast: Broadcast,
+    round_index: Array | int,
+    key: Array,
+    support: Array | None = None,
+) -> ClientResult:
+    """One client's part of a round; `support` is that of `fedpdm.compression.links.shared_support`."""
+    algorithm, privacy, problem, x0 = setup.algorithm, setup.privacy, setup.problem, broadcast.x0
+    batch_key, noise_key, choice_key = jax.random.split(key, 3)
     step_size = step_size_at(setup.local, round_index)
     size = examples.sizes[examples.client]
-    linear_term = algorithm.linear_term(state)
-    slope = jnp.linalg.norm(linear_term + setup.problem.beta * concave_gradient(x0))
+    linear_term = algorithm.linear_term(state, broadcast)
+    slope = jnp.linalg.norm(linear_term + problem.beta * concave_gradient(x0))
     release = Release(step_size, size, jnp.int32(setup.local.steps), slope, noise_key)
     gradient_noise, step_cost = privacy.gradient_noise(release) if privacy.gradient_noise else (None, 0.0)
+    if support is not None:
+        problem = problem._replace(loss=restricted(problem.loss, x0, support, setup.links.radius))
     x, info = solve(
-        setup.problem,
+        problem,
         setup.local,
         examples,
         x0,
@@ -63,14 +86,27 @@ def client_round(setup: Setup, examples: Examples, state: Any, x0: Array, round_
         step_size,
         batch_key,
         gradient_noise,
+        support,
     )
     # The privacy boundary of the sound mechanism: below this line nothing but released values is used.
-    x, solution_cost = privacy.release_solution(x, release)
-    state, message = algorithm.client_update(state, x0, x)
-    message, message_cost = privacy.release_message(message, release._replace(steps=info.steps))
-    return ClientResult(state, message, x, info, step_cost + solution_cost + message_cost)
+    solution = privacy.release_solution(x, release)
+    x = solution.value if support is None else jnp.where(support, solution.value, x0)
+    steps = jnp.int32(setup.local.steps) if privacy.mechanism == "sound" else info.steps
+    distance = travel_at(setup, round_index, steps)
+    gain = algorithm.gain(distance)
+    state, message = algorithm.client_update(state, broadcast, x, distance)
+    released = privacy.release_message(message, release._replace(steps=info.steps, gain=gain))
+    sent = select(setup.links, message, released.value, algorithm.silent(broadcast), support, choice_key)
+    noise = jax.tree.map(lambda factor: factor * (solution.noise + released.noise), gain)
+    packed = pack(setup.links, released.value, sent, noise)
+    cost = step_cost + solution.cost + released.cost
+    return ClientResult(state, packed, x, info, cost, jnp.asarray(jax.tree.leaves(noise)[0]))
 
 
-def server_round(setup: Setup, server_state: Any, reports: Reports) -> Any:
-    """The server's part of a round."""
-    return setup.algorithm.server_update(server_state, reports, setup.problem.penalty)
+def server_round(setup: Setup, server_state: Any, broadcast: Broadcast, reports: Reports) -> Any:
+    """The server's part of a round; `broadcast` is what the clients were sent."""
+    answer = setup.algorithm.server_update(server_state._replace(x0=broadcast.x0), reports, setup.problem.penalty)
+    heard = jnp.any(reports.present)
+    if setup.links.holds:
+        heard = jnp.any(jax.tree.leaves(reports.arrived())[0], axis=0)
+    return answer._replace(x0=jnp.where(heard, answer.x0, server_state.x0))

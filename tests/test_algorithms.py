@@ -12,7 +12,13 @@ from fedpdm.errors import ConfigError
 from fedpdm.problem import Problem, penalties, softmax
 from fedpdm.rounds import Setup
 
-MAKE = {"fedpdm": lambda: ALGORITHMS["fedpdm"](rho=1.0)}
+MAKE = {
+    "fedavg": lambda: ALGORITHMS["fedavg"](),
+    "fedprox": lambda: ALGORITHMS["fedprox"](mu=0.5),
+    "scaffold": lambda: ALGORITHMS["scaffold"](),
+    "feddyn": lambda: ALGORITHMS["feddyn"](alpha=1.0),
+    "fedpdm": lambda: ALGORITHMS["fedpdm"](rho=1.0),
+}
 assert MAKE.keys() == ALGORITHMS.keys(), "give the new algorithm its settings here"
 
 
@@ -34,14 +40,16 @@ def test_states_keep_their_structure(name):
     algorithm = MAKE[name]()
     x0 = jnp.ones((2, 3))
     client, server = algorithm.init_client(x0), algorithm.init_server(x0, 4)
-    after, message = algorithm.client_update(client, x0, 2 * x0)
-    reports = Reports(jnp.stack([message] * 2), jnp.array([1, 3]), jnp.ones(2, bool))
+    after, message = algorithm.client_update(client, algorithm.broadcast(server), 2 * x0, jnp.float32(0.5))
+    reports = Reports(jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), message), jnp.array([1, 3]), jnp.ones(2, bool))
     served = algorithm.server_update(server, reports, penalties.l1(0.1))
     for before, now in [(client, after), (server, served)]:
         assert jax.tree.structure(before) == jax.tree.structure(now)
         shapes = [[(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(state)] for state in (before, now)]
         assert shapes[0] == shapes[1]
-    assert served.x0.shape == message.shape == x0.shape
+    assert served.x0.shape == jax.tree.leaves(message)[0].shape == x0.shape
+    assert jax.tree.structure(message) == jax.tree.structure(algorithm.gain(jnp.float32(0.5)))
+    assert jax.tree.structure(message) == jax.tree.structure(algorithm.silent(algorithm.broadcast(server)))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from fedpdm.algorithms import Examples
+from fedpdm.compression.sparsify import top_k_mask
 from fedpdm.errors import ConfigError
 from fedpdm.experiment import build_setup
 from fedpdm.privacy import attacks, audit
 from fedpdm.privacy.accounting import gdp_epsilon
-from fedpdm.privacy.mechanism import Privacy, Release
+from fedpdm.privacy.mechanism import Privacy, Release, untouched
 from fedpdm.privacy.plan import MODES
 from fedpdm.problem import softmax
 
@@ -96,12 +97,10 @@ def test_noise_behind_the_dual_is_found():
     """The sound sigma in the paper's order: the message is noised as much as before, the dual is not."""
     setup, plan, claim = sound("dual")
 
-    def untouched(value, release):
-        return value, jnp.float32(0.0)
-
     def release_message(message, release: Release):
-        noised, cost = plan.privacy.release_solution(message, release)
-        return message + 2 * (noised - message), cost  # y = 2 x - ..., so that its noise is twice that of x
+        noised = plan.privacy.release_solution(message, release)
+        # y = 2 x - ..., so that its noise is twice that of x
+        return noised._replace(value=message + 2 * (noised.value - message))
 
     result = run(setup._replace(privacy=Privacy("sound", untouched, release_message)), claim, "dual")
     assert result.breached
@@ -113,9 +112,8 @@ def test_selection_before_the_noise_is_found():
     honest = setup.privacy.release_solution
 
     def select_first(x, release):
-        sent = jnp.zeros(x.size, bool).at[attacks.top_half(x)].set(True).reshape(x.shape)
-        noised, cost = honest(x, release)
-        return jnp.where(sent, noised, 0.0), cost
+        noised = honest(x, release)
+        return noised._replace(value=jnp.where(top_k_mask(x, x.size // 2), noised.value, 0.0))
 
     result = run(setup._replace(privacy=setup.privacy._replace(release_solution=select_first)), claim, "support")
     assert result.breached
@@ -163,10 +161,6 @@ def test_full_separation_is_limited_by_the_runs():
     same = audit.judge(attacks.Scores(np.zeros(2000), np.zeros(2000), 0.0), claim, "steps")
     assert same.lower_bound == 0
     assert not same.breached
-
-
-def test_top_half_breaks_ties_by_lower_index():
-    assert sorted(attacks.top_half(jnp.array([[0.0, -2.0, 1.0], [1.0, 1.0, 0.0]])).tolist()) == [1, 2, 3]
 
 
 def test_plot_and_json(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import scipy.optimize
 from conftest import random_federation
 
-from fedpdm.algorithms import Examples, LocalPlan, Reports, fedpdm
+from fedpdm.algorithms import Broadcast, Examples, LocalPlan, Reports, fedpdm
 from fedpdm.algorithms.local import solve, step_size_at
 from fedpdm.data import labels_per_client, load_dataset, make_federation
 from fedpdm.engines.simulation import Schedule, Simulation
@@ -44,7 +44,7 @@ def test_closed_form_of_the_local_solve(rho, eta, steps):
     algorithm = fedpdm(rho=rho)
     setup = Setup(problem, algorithm, LocalPlan(steps, 2, eta))
     state = algorithm.init_client(x0)._replace(dual=dual)
-    result = client_round(setup, one_client(np.ones((6, 3)), np.zeros(6, int)), state, x0, 0, NO_KEY)
+    result = client_round(setup, one_client(np.ones((6, 3)), np.zeros(6, int)), state, Broadcast(x0), 0, NO_KEY)
     kappa = (1 - rho * eta) ** steps
     np.testing.assert_allclose(result.state.dual, kappa * dual + (1 - kappa) * gradient, rtol=1e-5, atol=1e-5)
     expected = x0 + ((1 - 2 * kappa) * dual - 2 * (1 - kappa) * gradient) / rho
@@ -60,7 +60,7 @@ def test_two_client_round_by_hand():
     messages = []
     for a, dual in [(1.0, 0.2), (-2.0, -0.1)]:
         state = algorithm.init_client(x0)._replace(dual=jnp.array([[dual]]))
-        result = client_round(setup, one_client([[a]], [0]), state, x0, 0, NO_KEY)
+        result = client_round(setup, one_client([[a]], [0]), state, Broadcast(x0), 0, NO_KEY)
         gradient = -a / (1 + np.exp(0.5 * a)) + 0.5 * (2 * 0.5 / 1.25**2)
         x = 0.5 - eta * (gradient - dual)
         new_dual = dual + rho * (0.5 - x)
@@ -68,7 +68,7 @@ def test_two_client_round_by_hand():
         assert float(result.message[0, 0]) == pytest.approx(x - new_dual / rho, rel=1e-5)
         messages.append(result.message)
     reports = Reports(jnp.stack(messages), jnp.arange(2), jnp.ones(2, bool))
-    server = server_round(setup, algorithm.init_server(x0, 2), reports)
+    server = server_round(setup, algorithm.init_server(x0, 2), Broadcast(x0), reports)
     mean = float(messages[0][0, 0] + messages[1][0, 0]) / 2
     assert float(server.x0[0, 0]) == pytest.approx(np.sign(mean) * max(abs(mean) - gamma / rho, 0), rel=1e-5)
 
@@ -101,7 +101,8 @@ def test_an_absent_client_changes_nothing():
     y = jnp.stack([jnp.full((2, 2), 4.0), jnp.full((2, 2), jnp.nan)])
     after = algorithm.server_update(state, Reports(y, jnp.array([0, 2]), jnp.array([True, False])), penalties.none())
     np.testing.assert_allclose(after.x0, (4.0 + 1 + 1) / 3)
-    nobody = algorithm.server_update(state, Reports(y, jnp.array([0, 2]), jnp.zeros(2, bool)), penalties.l1(9.0))
+    setup = Setup(Problem(softmax(), penalties.l1(9.0)), algorithm, LocalPlan(1, 0, 0.1))
+    nobody = server_round(setup, state, Broadcast(x0), Reports(y, jnp.array([0, 2]), jnp.zeros(2, bool)))
     np.testing.assert_array_equal(nobody.x0, x0)
 
 

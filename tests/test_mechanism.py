@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import random_federation
 
-from fedpdm.algorithms import Examples, LocalPlan, fedpdm
+from fedpdm.algorithms import Broadcast, Examples, LocalPlan, fedpdm
 from fedpdm.algorithms.local import solve
 from fedpdm.config import Config, digest, validate
 from fedpdm.data import Federation
@@ -27,7 +27,7 @@ from fedpdm.privacy.accounting import (
     paper_sigma,
     sampled_epsilon,
 )
-from fedpdm.privacy.mechanism import Privacy, no_privacy, paper, sound, sound_every_step
+from fedpdm.privacy.mechanism import Privacy, Released, no_privacy, paper, sound, sound_every_step
 from fedpdm.privacy.plan import Plan, choose_mode, plan_sound
 from fedpdm.privacy.sensitivity import Curvature
 from fedpdm.problem import Problem, penalties, softmax
@@ -137,7 +137,7 @@ def test_noise_of_size_zero_in_every_step_changes_no_bit():
     examples = data_of(random_federation([20]), 0)
     state, x0 = some_state()
     plain, off = (
-        jax.jit(functools.partial(client_round, small_setup(privacy)))(examples, state, x0, 0, KEY)
+        jax.jit(functools.partial(client_round, small_setup(privacy)))(examples, state, Broadcast(x0), 0, KEY)
         for privacy in (no_privacy(), sound_every_step(lambda release: 0.0, 2.0, 5))
     )
     np.testing.assert_array_equal(plain.message, off.message)
@@ -148,7 +148,7 @@ def test_noise_of_size_zero_in_every_step_changes_no_bit():
 def on_both(setup: Setup, federation: Federation, state: Any, x0: jax.Array) -> list[ClientResult]:
     """The same round with the data of client 0 and with those of client 1."""
     one = jax.jit(functools.partial(client_round, setup))
-    return [one(data_of(federation, client), state, x0, 0, KEY) for client in (0, 1)]
+    return [one(data_of(federation, client), state, Broadcast(x0), 0, KEY) for client in (0, 1)]
 
 
 def test_after_the_release_nothing_of_the_data_is_used():
@@ -158,7 +158,7 @@ def test_after_the_release_nothing_of_the_data_is_used():
     released = 0.2 * jax.random.normal(jax.random.key(1), x0.shape)
 
     def release_solution(x, release):
-        return released, x  # the un-noised solution comes out as the cost
+        return Released(released, x, jnp.float32(0.0))  # the un-noised solution comes out as the cost
 
     setup = small_setup(sound(lambda release: 1.0, 1.0)._replace(release_solution=release_solution))
     one, other = on_both(setup, federation, state, x0)
@@ -178,7 +178,8 @@ def test_the_paper_s_order_keeps_private_state():
     sent = 0.2 * jax.random.normal(jax.random.key(1), x0.shape)
     privacy = paper(rho=0.5, clip=1.0, epsilon=10.0, delta=1e-5, batch_size=2, share=0.5, rounds=10)
     setup = small_setup(
-        privacy._replace(release_message=lambda message, release: (sent, jnp.float32(1.0))), LocalPlan(5, 2, 0.3)
+        privacy._replace(release_message=lambda message, release: Released(sent, jnp.float32(1.0), jnp.float32(1.0))),
+        LocalPlan(5, 2, 0.3),
     )
     one, other = on_both(setup, federation, state, x0)
     np.testing.assert_array_equal(one.message, other.message)
@@ -196,7 +197,7 @@ def released(setup: Setup, federation: Federation, clients: int, count: int = 20
     @functools.partial(jax.vmap, in_axes=(0, None))
     @functools.partial(jax.vmap, in_axes=(None, 0))
     def one(client, key):
-        return client_round(setup, data_of(federation, 0)._replace(client=client), state, x0, 0, key).local_model
+        return client_round(setup, data_of(federation, 0)._replace(client=client), state, Broadcast(x0), 0, key).local_model
 
     return np.asarray(one(jnp.arange(clients), jax.random.split(jax.random.key(11), count)), float)
 
@@ -422,8 +423,8 @@ def test_the_paper_s_noise_is_that_of_its_theorems(rho, eta, steps):
     @jax.jit
     @jax.vmap
     def noise_and_cost(key):
-        noised = client_round(setup, examples, state, x0, 0, key)
-        plain = client_round(setup._replace(privacy=no_privacy()), examples, state, x0, 0, key)
+        noised = client_round(setup, examples, state, Broadcast(x0), 0, key)
+        plain = client_round(setup._replace(privacy=no_privacy()), examples, state, Broadcast(x0), 0, key)
         same_state = jnp.all(noised.state.dual == plain.state.dual)
         return noised.message - plain.message, noised.cost, same_state
 
@@ -445,7 +446,7 @@ def test_the_paper_s_noise_follows_the_steps_really_taken():
         setup = Setup(
             Problem(softmax(), penalties.none()), fedpdm(rho=10.0), LocalPlan(cap, 3, 0.04, tolerance=tolerance), privacy
         )
-        result = jax.jit(functools.partial(client_round, setup))(data_of(federation, 0), state, x0, 0, KEY)
+        result = jax.jit(functools.partial(client_round, setup))(data_of(federation, 0), state, Broadcast(x0), 0, KEY)
         taken = int(result.info.steps)
         assert taken == (1 if tolerance > 1 else 6)
         per_round = paper_round_epsilon(5.0, taken, 3, 60, 3, 10, 50)

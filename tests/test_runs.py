@@ -72,8 +72,8 @@ def test_folder_holds_what_was_asked_measured_and_learnt(tmp_path):
     assert all({"test_accuracy", "nonzero_fraction", "consensus_gap", "local_steps_mean"} <= row.keys() for row in rows)
     assert [row["round"] for row in rows if "stationarity" in row] == [1, 5, 10, 12]
     assert summary["test_accuracy"] == pytest.approx(rows[-1]["test_accuracy"], abs=1e-6)
-    # all ten clients in round 1, then four a round; 650 weights of 4 bytes
-    assert summary["uplink_bytes"] == (10 + 11 * 4) * 650 * 4 == rows[-1]["uplink_bytes"]
+    # all ten clients in round 1, then four a round; 650 weights of 4 bytes, and a header of 12 + 5
+    assert summary["uplink_bytes"] == (10 + 11 * 4) * (650 * 4 + 17) == rows[-1]["uplink_bytes"]
     assert summary["uplink_bits_paper"] == 32 * 650 * 12 * 4
 
 

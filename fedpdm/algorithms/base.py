@@ -10,39 +10,63 @@ and differs in the linear term v_i, the weight w, what a client keeps, and what 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 from fedpdm.problem.penalties import Penalty
 
-__all__ = ["Algorithm", "Reports", "element_wise_mean", "replace_rows"]
+__all__ = ["Algorithm", "Broadcast", "Reports", "element_wise_mean", "replace_rows"]
 
-# What a client or the server keeps is up to the algorithm: any pytree of arrays.
+# What a client or the server keeps, and what a message holds, is up to the algorithm: any pytree of arrays.
 type_of_state = Any
+type_of_message = Any
+
+
+class Broadcast(NamedTuple):
+    """What the server sends to the participants of a round."""
+
+    x0: Array
+    extra: Any = ()  # further vectors of the model's shape, if the algorithm has any
 
 
 class Reports(NamedTuple):
-    """The messages of one round as the server sees them, stacked over the participants."""
+    """The messages of one round as the server sees them, stacked over the participants.
 
-    messages: Array  # [participants, *model]
+    A message is a vector of the model's shape, or a pytree of such vectors of which the first is the model's.
+    """
+
+    messages: type_of_message  # leaves [participants, *model]
     clients: Array  # [participants], which client each message is from
     present: Array  # [participants] bool: False where no valid message arrived
+    sent: type_of_message | None = None  # masks like `messages`: which coordinates were sent; None: all of them
+    travel: Array | float = 1.0  # how far the clients' steps go along a constant gradient: eta Q without a proximal term
+
+    def arrived(self) -> type_of_message:
+        """Masks like `messages`: the coordinates that did arrive."""
+        everything = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, bool), self.messages) if self.sent is None else self.sent
+        return jax.tree.map(lambda mask: mask & _like(self.present, mask), everything)
 
 
 class LinearTermFn(Protocol):
-    """The v_i of the local problem, from what the client keeps."""
+    """The v_i of the local problem, from what the client keeps and what it was sent."""
 
-    def __call__(self, client_state: type_of_state, /) -> Array: ...
+    def __call__(self, client_state: type_of_state, broadcast: Broadcast, /) -> Array: ...
 
 
 class ClientUpdateFn(Protocol):
-    """From the local solution to the client's next state and its message."""
+    """From the local solution x to the client's next state and its message; `travel` is that of `Reports`."""
 
-    def __call__(self, client_state: type_of_state, x0: Array, x: Array, /) -> tuple[type_of_state, Array]: ...
+    def __call__(
+        self, client_state: type_of_state, broadcast: Broadcast, x: Array, travel: Array, /
+    ) -> tuple[type_of_state, type_of_message]: ...
 
 
 class ServerUpdateFn(Protocol):
-    """From the round's reports to the server's next state. `server_state.x0` is the global model."""
+    """From the round's reports to the server's next state.
+
+    `server_state.x0` is the model that the clients were sent; in the answer it is the next global model.
+    """
 
     def __call__(self, server_state: type_of_state, reports: Reports, penalty: Penalty, /) -> type_of_state: ...
 
@@ -51,6 +75,17 @@ class Algorithm(NamedTuple):
     """A federated algorithm as pure functions (see the module's docstring).
 
     A new one is one file that makes this tuple, and one line in `fedpdm.algorithms.ALGORITHMS`.
+
+    Attributes
+    ----------
+    weight
+        The w of the local problem.
+    broadcast
+        `server_state -> Broadcast`.
+    silent
+        `broadcast -> message` of a client that has nothing to say; what a coordinate that is not sent stands for.
+    gain
+        `travel -> tree like a message`: how far each of its vectors moves when the local solution moves by 1.
     """
 
     name: str
@@ -60,6 +95,9 @@ class Algorithm(NamedTuple):
     linear_term: LinearTermFn
     client_update: ClientUpdateFn
     server_update: ServerUpdateFn
+    broadcast: Callable[[type_of_state], Broadcast] = lambda server_state: Broadcast(server_state.x0)
+    silent: Callable[[Broadcast], type_of_message] = lambda broadcast: broadcast.x0
+    gain: Callable[[Array], type_of_message] = lambda travel: 1.0
 
 
 def _like(flags: Array, values: Array) -> Array:
@@ -67,7 +105,7 @@ def _like(flags: Array, values: Array) -> Array:
 
 
 def element_wise_mean(values: Array, present: Array) -> Array:
-    """Mean over the participants that are present; zero where there is none.
+    """Mean over the participants that are present, coordinate by coordinate if so told; zero where there is none.
 
     Examples
     --------
@@ -81,5 +119,5 @@ def element_wise_mean(values: Array, present: Array) -> Array:
 
 
 def replace_rows(table: Array, clients: Array, rows: Array, present: Array) -> Array:
-    """`table` with the rows of the clients that are present replaced."""
+    """`table` with the rows (or the coordinates) of the clients that are present replaced."""
     return table.at[clients].set(jnp.where(_like(present, rows), rows, table[clients]))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from fedpdm.algorithms.base import Algorithm, Reports, element_wise_mean, replace_rows
+from fedpdm.algorithms.base import Algorithm, Broadcast, Reports, element_wise_mean, replace_rows
 from fedpdm.errors import ConfigError
 from fedpdm.problem.penalties import Penalty
 
@@ -56,26 +56,33 @@ def fedpdm(*, rho: float, server_rule: str = "participants") -> Algorithm:
         start = x0 if server_rule == "cached" else jnp.zeros_like(x0)
         return ServerState(x0, jnp.broadcast_to(start, (rows, *x0.shape)))
 
-    def linear_term(state: ClientState) -> Array:
+    def linear_term(state: ClientState, broadcast: Broadcast) -> Array:
         return -state.dual
 
-    def client_update(state: ClientState, x0: Array, x: Array) -> tuple[ClientState, Array]:
-        dual = state.dual + rho * (x0 - x)
+    def client_update(state: ClientState, broadcast: Broadcast, x: Array, travel: Array) -> tuple[ClientState, Array]:
+        dual = state.dual + rho * (broadcast.x0 - x)
         return ClientState(dual), x - dual / rho
 
     def server_update(state: ServerState, reports: Reports, penalty: Penalty) -> ServerState:
-        y, clients, present = reports
-        memory = state.memory
+        y, clients, arrived, memory = reports.messages, reports.clients, reports.arrived(), state.memory
         if server_rule == "participants":
-            mean = element_wise_mean(y, present)
+            mean = element_wise_mean(y, arrived)
         elif server_rule == "cached":
-            memory = replace_rows(memory, clients, y, present)
+            memory = replace_rows(memory, clients, y, arrived)
             mean = jnp.mean(memory, axis=0)
         else:
             duals = (memory[clients] + rho * (state.x0 - y)) / 2
-            memory = replace_rows(memory, clients, duals, present)
-            mean = element_wise_mean(y + duals / rho, present) - jnp.mean(memory, axis=0) / rho
-        x0 = jnp.where(jnp.any(present), penalty.prox(mean, 1 / rho), state.x0)
-        return ServerState(x0, memory)
+            memory = replace_rows(memory, clients, duals, arrived)
+            mean = element_wise_mean(y + duals / rho, arrived) - jnp.mean(memory, axis=0) / rho
+        return ServerState(penalty.prox(mean, 1 / rho), memory)
 
-    return Algorithm("fedpdm", rho, init_client, init_server, linear_term, client_update, server_update)
+    return Algorithm(
+        "fedpdm",
+        rho,
+        init_client,
+        init_server,
+        linear_term,
+        client_update,
+        server_update,
+        gain=lambda travel: 2.0,  # y = x - lambda/rho, and lambda moves by -rho when x moves by 1
+    )

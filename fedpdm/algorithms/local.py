@@ -9,7 +9,7 @@ from jax import Array
 
 from fedpdm.problem.objective import Problem, concave_gradient
 
-__all__ = ["Examples", "LocalPlan", "LocalInfo", "solve", "step_size_at"]
+__all__ = ["Examples", "LocalPlan", "LocalInfo", "solve", "step_size_at", "travel"]
 
 
 class Examples(NamedTuple):
@@ -75,6 +75,13 @@ def step_size_at(plan: LocalPlan, round_index: Array | int) -> Array:
     return jnp.asarray(plan.step_size, jnp.float32)
 
 
+def travel(weight: float, step_size: Array, steps: Array) -> Array:
+    """How far the steps go along a constant gradient: eta sum_{r < Q} (1 - w eta)^r, which is eta Q for w = 0."""
+    if not weight:
+        return step_size * steps
+    return (1 - (1 - weight * step_size) ** steps) / weight
+
+
 def _batches(plan: LocalPlan, examples: Examples, key: Array) -> Callable[[Array], tuple[Array, Array, Array]]:
     """The features, labels and weights that a step works on."""
     size = examples.sizes[examples.client]
@@ -104,12 +111,13 @@ def solve(
     step_size: Array,
     key: Array,
     gradient_noise: GradientNoiseFn | None = None,
+    support: Array | None = None,
 ) -> tuple[Array, LocalInfo]:
     r"""Work on $\min_x f_i(x) + \langle v, x\rangle + \frac w2 \|x - x_0\|^2$ by gradient steps from $x_0$.
 
     Each step is $x \leftarrow x - \eta\,(\nabla f_i(x; \text{batch}) + v + w (x - x_0))$. The batches of one round are
     disjoint as long as `steps * batch_size` does not exceed the client's size; beyond that the same order is
-    gone through again.
+    gone through again. With a `support` the steps move its coordinates only.
     """
     batch_of = _batches(plan, examples, key)
 
@@ -123,13 +131,16 @@ def solve(
         gradient = data_gradient(x, step)
         return gradient + problem.beta * concave_gradient(x) if problem.beta else gradient
 
+    def on_support(direction: Array) -> Array:
+        return direction if support is None else jnp.where(support, direction, 0.0)
+
     if plan.linearised:
-        slope = smooth_gradient(x0, jnp.int32(0)) + linear_term
+        slope = on_support(smooth_gradient(x0, jnp.int32(0)) + linear_term)
         move = lambda _, x: x - step_size * (slope + weight * (x - x0))  # noqa: E731
         return jax.lax.fori_loop(0, plan.steps, move, x0), LocalInfo(jnp.int32(plan.steps))
 
     def direction(x: Array, step: Array) -> Array:
-        return smooth_gradient(x, step) + linear_term + weight * (x - x0)
+        return on_support(smooth_gradient(x, step) + linear_term + weight * (x - x0))
 
     def body(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         x, step, _ = carry

@@ -1,14 +1,28 @@
 """Public maps of one example: pure functions that look at nothing else and fit nothing, so they cost no privacy."""
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from fedpdm.data.datasets import Dataset
+from fedpdm.data.feature_cache import content_key, remember
+from fedpdm.data.piecewise import encode_table
+from fedpdm.data.scattering import filter_bank, paths, scatter
 from fedpdm.errors import ConfigError
 
-__all__ = ["SCALINGS", "scale_features"]
+__all__ = [
+    "SCALINGS",
+    "scale_features",
+    "FeatureMap",
+    "FeatureOptions",
+    "FEATURE_MAPS",
+    "make_map",
+    "feature_map",
+    "check_one_example_at_a_time",
+]
 
 BIAS = 0.2  # of the constant column beside features of norm 1
 
@@ -65,3 +79,216 @@ def scale_features(dataset: Dataset, scaling: str) -> Dataset:
         return columns.astype(np.float32)
 
     return dataset._replace(features=scale(dataset.features), test_features=scale(dataset.test_features))
+
+
+ONE_EXAMPLE = "one example"
+VERSION = 1  # part of the cache's key: raise it whenever a map gives other numbers than before
+TOLERANCE = 1e-5  # of features that should be equal: sums may be taken in another order in a larger batch
+
+
+class FeatureMap(NamedTuple):
+    """A map from the features of one example to others.
+
+    Attributes
+    ----------
+    name, sentence : str
+        What it is called, and what it does.
+    encode : callable
+        [examples, n] and the n column names (both without the bias) -> [examples, m], row by row.
+    columns : callable
+        The n column names -> the m new ones.
+    depends_on : str
+        "one example", which costs no privacy; anything else is refused under the sound mechanism.
+    unit : bool
+        Bring every row to norm 1, and put a constant column of 0.2 (the bias) beside it.
+    key : tuple
+        The options that tell this map from its like; None if it is so fast that nothing is kept on disk.
+    """
+
+    name: str
+    sentence: str
+    encode: Callable[[np.ndarray, Sequence[str]], np.ndarray]
+    columns: Callable[[Sequence[str]], Sequence[str]]
+    depends_on: str = ONE_EXAMPLE
+    unit: bool = True
+    key: tuple[object, ...] | None = None
+
+    def rows(self, features: np.ndarray, feature_names: Sequence[str]) -> np.ndarray:
+        """The features of these examples, each by itself."""
+        if not self.unit:
+            return self.encode(features, feature_names)
+        inputs = len(_without_bias(feature_names))
+        return _unit_rows(self.encode(features[:, :inputs], feature_names[:inputs]), bias=True)
+
+    def apply(self, dataset: Dataset) -> Dataset:
+        """The data set with its training and its test examples mapped."""
+        names = dataset.feature_names
+
+        def mapped(features: np.ndarray) -> np.ndarray:
+            if self.key is None:
+                return self.rows(features, names)
+            key = content_key(features, self.name, self.key, names, VERSION)
+            return remember(key, lambda: self.rows(features, names))
+
+        columns = (*self.columns(_without_bias(names)), "bias") if self.unit else names
+        return dataset._replace(
+            features=mapped(dataset.features), test_features=mapped(dataset.test_features), feature_names=tuple(columns)
+        )
+
+
+class FeatureOptions(NamedTuple):
+    """The options of all maps, as they are in the section [data] of the settings."""
+
+    scattering_scale: int = 2
+    fourier_count: int = 2000
+    fourier_bandwidth: float = 1.0
+    features_seed: int = 0
+
+
+def _without_bias(feature_names: Sequence[str]) -> Sequence[str]:
+    return feature_names[:-1] if feature_names[-1] == "bias" else feature_names
+
+
+def _unit_rows(columns: np.ndarray, bias: bool) -> np.ndarray:
+    """Rows of norm 1, with the bias column beside them."""
+    out = np.full((len(columns), columns.shape[1] + bias), BIAS, np.float32)
+    norms = np.sqrt(np.einsum("ij,ij->i", columns, columns))  # without a copy: there may be a gigabyte of them
+    np.divide(columns, np.maximum(norms, 1e-12)[:, None], out=out[:, : columns.shape[1]], casting="same_kind")
+    return out
+
+
+def _raw(options: FeatureOptions) -> FeatureMap:
+    del options
+    sentence = "The features as they are loaded, scaled by public bounds; data.scaling may bring them to norm 1."
+    return FeatureMap("raw", sentence, lambda rows, _: rows, lambda names: names, unit=False)
+
+
+def _image_shape(feature_names: Sequence[str]) -> tuple[int, int, int]:
+    """Height, width and channels, from names like "pixel 27,27" or "pixel 31,31,2" (the channel last)."""
+    last = feature_names[-1].removeprefix("pixel ").split(",")
+    shape = [int(number) + 1 for number in last if number.isdigit()]
+    if len(shape) in (2, 3) and math.prod(shape) == len(feature_names):
+        return shape[0], shape[1], shape[2] if len(shape) == 3 else 1
+    raise ConfigError(
+        f"data.features=scattering is for images, whose columns are named like 'pixel 27,27' or 'pixel 31,31,2'; the last of "
+        f"these {len(feature_names)} columns is {feature_names[-1]!r}: use piecewise or fourier."
+    )
+
+
+def _scattering(options: FeatureOptions) -> FeatureMap:
+    scale = options.scattering_scale
+
+    def encode(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        height, width, depth = _image_shape(names)
+        images = rows.reshape(-1, height, width, depth).transpose(0, 3, 1, 2).reshape(-1, height, width)
+        waves = scatter(images, scale)
+        start = 0
+        # channels of the same order and scales are alike in size: together they are brought to mean 0 and variance 1
+        for _, alike in itertools.groupby(paths(scale), key=lambda path: path[::2]):
+            stop = start + len(list(alike))
+            group = waves[:, start:stop]
+            group -= group.mean(axis=(1, 2, 3), keepdims=True)
+            variance = np.einsum("ecij,ecij->e", group, group) / math.prod(group.shape[1:])
+            group /= np.sqrt(np.maximum(variance, 1e-6))[:, None, None, None]  # what is fainter is not to be seen
+            start = stop
+        return waves.reshape(len(rows), -1)
+
+    def columns(names: Sequence[str]) -> list[str]:
+        height, width, depth = _image_shape(names)
+        size = [range(len(matrix)) for matrix in filter_bank(height, width, scale).smoothers[0]]
+        parts = itertools.product(range(depth), paths(scale), *size)
+        return [f"scattering {channel} {path} at {row},{column}" for channel, path, row, column in parts]
+
+    sentence = (
+        f"Images: wavelet scattering of orders 0 to 2 with 8 angles and {scale} scales, sampled at every {2**scale}th pixel, "
+        "each order and scale brought to mean 0 and variance 1 within the image; steady under small shifts and bends."
+    )
+    return FeatureMap("scattering", sentence, encode, columns, key=(scale,))
+
+
+def _piecewise(options: FeatureOptions) -> FeatureMap:
+    del options
+    sentence = "Tables: every number becomes hat functions over public knots, every word the indicators of its levels."
+    return FeatureMap(
+        "piecewise",
+        sentence,
+        lambda rows, names: encode_table(rows, names)[0],
+        lambda names: encode_table(np.zeros((0, len(names))), names)[1],
+    )
+
+
+def _fourier(options: FeatureOptions) -> FeatureMap:
+    count, bandwidth = options.fourier_count, options.fourier_bandwidth
+
+    def encode(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        draw = np.random.default_rng(options.features_seed)
+        directions = (draw.standard_normal((len(names), count)) / bandwidth).astype(np.float32)
+        return np.cos(_unit_rows(rows, bias=False) @ directions + draw.uniform(0, 2 * np.pi, count).astype(np.float32))
+
+    sentence = (
+        f"Anything: {count} random cosines of the example at norm 1, drawn from a public seed; a linear model on them is close "
+        f"to one with the Gaussian kernel of bandwidth {bandwidth:g}."
+    )
+    return FeatureMap("fourier", sentence, encode, lambda _: [f"cosine {index}" for index in range(count)])
+
+
+FEATURE_MAPS: dict[str, Callable[[FeatureOptions], FeatureMap]] = {
+    "raw": _raw,
+    "scattering": _scattering,
+    "fourier": _fourier,
+    "piecewise": _piecewise,
+}
+
+
+def make_map(name: str, feature_names: Sequence[str], options: FeatureOptions | None = None) -> FeatureMap:
+    """The map of this name; "auto" is scattering for images, whose columns are pixels, and piecewise for tables."""
+    if name == "auto":
+        name = "scattering" if feature_names[0].startswith("pixel ") else "piecewise"
+    if name not in FEATURE_MAPS:
+        raise ConfigError(f"unknown feature map {name!r}: the maps are {', '.join(FEATURE_MAPS)} and auto")
+    return FEATURE_MAPS[name](options or FeatureOptions())
+
+
+def feature_map(name: str, function: Callable[[np.ndarray], np.ndarray], sentence: str = "") -> FeatureMap:
+    """An own map: any pure function of one example's features [n] (without the bias) to [m] numbers.
+
+    >>> squares = feature_map("squares", lambda example: np.concatenate([example, example**2]))
+    >>> squares.rows(np.array([[0.0, 0.5], [1.0, 1.0]], np.float32), ["a", "b"]).round(2).tolist()[1]
+    [0.5, 0.5, 0.5, 0.5, 0.20000000298023224]
+    """
+
+    def encode(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        del names
+        mapped = np.stack([np.asarray(function(row), np.float32) for row in rows])
+        if mapped.ndim != 2 or not np.isfinite(mapped).all():
+            raise ConfigError(f"feature map {name!r} gave {mapped.shape[1:]} or not finite: it must give [m] finite numbers")
+        return mapped
+
+    def columns(names: Sequence[str]) -> list[str]:
+        width = encode(np.zeros((1, len(names)), np.float32), names).shape[1]
+        return [f"{name} {index}" for index in range(width)]
+
+    return FeatureMap(name, sentence or f"An own map of one example, {name!r}.", encode, columns)
+
+
+def check_one_example_at_a_time(chosen: FeatureMap, examples: np.ndarray, feature_names: Sequence[str]) -> None:
+    """Refuse a map unless an example's features are the same alone, again, in a batch, and in that batch turned around.
+
+    What the map was fitted to cannot be seen from outside: that it says itself, in `depends_on`.
+    """
+    if chosen.depends_on != ONE_EXAMPLE:
+        raise ConfigError(
+            f"feature map {chosen.name!r} depends on {chosen.depends_on}, which the sound mechanism does not allow: it must "
+            "depend on one example alone; choose another map, or fit it to public data only"
+        )
+    together = chosen.rows(examples, feature_names)
+    turned = chosen.rows(examples[::-1], feature_names)[::-1]
+    alone = np.concatenate([chosen.rows(examples[row : row + 1], feature_names) for row in range(len(examples))])
+    for other, how in ((turned, "in another order"), (alone, "alone")):
+        gap = float(np.abs(together - other).max())
+        if not gap <= TOLERANCE:
+            raise ConfigError(
+                f"feature map {chosen.name!r} gives an example other features {how} than in a batch (they differ by {gap:.3g}, "
+                f"allowed {TOLERANCE:g}): the other examples leak in, which the sound mechanism does not allow; let it use "
+                "one example at a time (fedpdm.data.features.feature_map)"
+            )

@@ -15,20 +15,22 @@ from jax import Array
 
 from fedpdm.algorithms.base import Reports, element_wise_mean, replace_rows
 from fedpdm.algorithms.local import Examples
+from fedpdm.compression.links import Downlink, first_downlink, send_down, shared_support
 from fedpdm.data.federation import Federation
 from fedpdm.errors import ConfigError, DivergedError
 from fedpdm.participation import roster
 from fedpdm.privacy.plan import Plan
 from fedpdm.problem.objective import accuracy, local_objectives
-from fedpdm.rounds import ClientResult, Setup, client_key, client_round, server_round
+from fedpdm.rounds import ClientResult, Setup, client_key, client_round, server_round, travel_at
 from fedpdm.theory import stationarity
 
 __all__ = ["Schedule", "Simulation", "SimulationState"]
 
 INITIAL_SCALE = 0.01
-BYTES_PER_VALUE = 4
 FLOAT_COLUMNS = ("test_accuracy", "nonzero_fraction", "consensus_gap", "local_steps_mean")
 INTEGER_COLUMNS = ("local_steps_max", "bad_client")
+LINKS = ("uplink", "downlink", "index")  # what is counted: bytes each way, and those of the uplink's indices
+MEBIBYTE = 20  # bits; totals are kept in two words, as 32 bits would not do
 
 Arrays = tuple[Array, ...]
 Roster = list[tuple[np.ndarray, np.ndarray]]  # per round: the chosen clients, and who of them takes part
@@ -75,6 +77,9 @@ class SimulationState(NamedTuple):
     local_models: Array  # the last x_i of every client
     tail_sum: Array  # sum of x0 over the tail so far
     spent: Array  # per client: sum of (sensitivity / noise)^2 over its releases
+    downlink: Downlink
+    noise: Array  # standard deviation of the noise in x0, roughly: that of the last messages' mean
+    traffic: Array  # [links, 2]: mebibytes and bytes so far
 
 
 class Simulation:
@@ -115,7 +120,6 @@ class Simulation:
             all_first=s.all_first,
             cap=s.cap,
         )
-        self._messages = np.zeros(s.rounds + 1, np.int64)  # sent in the first t rounds
         self.before_release: BeforeRelease | None = None
         self.state = self._initial_state()
 
@@ -185,8 +189,6 @@ class Simulation:
         """Settle who takes part in rounds start..stop-1."""
         if self.before_release:
             self._roster[start:stop] = self.before_release(start, self._roster[start:stop])
-        for t in range(start, stop):
-            self._messages[t + 1] = self._messages[t] + self._roster[t][1].sum()
 
     def _who(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Chosen clients and who of them takes part, for rounds start..stop-1, padded to the length of a chunk."""
@@ -199,17 +201,9 @@ class Simulation:
         """Test accuracy of any model of this problem."""
         return float(accuracy(self.setup.problem, jnp.asarray(model), *self._test))
 
-    @property
-    def message_bytes(self) -> int:
-        return BYTES_PER_VALUE * self.state.server.x0.size
-
-    def uplink_bytes(self, rounds: int | None = None) -> int:
-        """Bytes sent by clients in the first `rounds` rounds (default: so far)."""
-        return int(self._messages[self.round if rounds is None else rounds]) * self.message_bytes
-
-    def downlink_bytes(self, rounds: int | None = None) -> int:
-        """Bytes sent to clients in the first `rounds` rounds (default: so far)."""
-        return int(self._messages[self.round if rounds is None else rounds]) * self.message_bytes
+    def traffic(self) -> dict[str, int]:
+        """Bytes so far, as encoded: "uplink", "downlink", and "index" for the indices within the uplink."""
+        return _totals(np.asarray(self.state.traffic))
 
     @property
     def _tail_start(self) -> int:
@@ -224,7 +218,16 @@ class Simulation:
         stacked = jax.tree.map(lambda leaf: jnp.tile(leaf[None], (clients,) + (1,) * leaf.ndim), one)
         server = self.setup.algorithm.init_server(x0, clients)
         models = jnp.tile(x0[None], (clients, 1, 1))
-        state = SimulationState(server, stacked, models, jnp.zeros_like(x0), jnp.zeros(clients))
+        state = SimulationState(
+            server,
+            stacked,
+            models,
+            tail_sum=jnp.zeros_like(x0),
+            spent=jnp.zeros(clients),
+            downlink=first_downlink(self.setup.algorithm.broadcast(server), clients),
+            noise=jnp.float32(0.0),
+            traffic=jnp.zeros((len(LINKS), 2), jnp.int32),
+        )
         return jax.tree.map(jnp.array, state)  # own buffers: the state is donated to every call
 
     def _run_rounds(self, state: SimulationState, call: Arrays, data: Arrays, test: Arrays) -> Any:
@@ -241,11 +244,13 @@ class Simulation:
             measured["test_accuracy"] = jax.lax.cond(
                 wanted, lambda x: accuracy(self.setup.problem, x, test[0], test[1]), lambda x: jnp.nan, x0
             )
+            measured["traffic"] = state.traffic
             columns = {name: columns[name].at[t - start].set(measured[name]) for name in columns}
             return state, columns
 
         columns = {name: jnp.zeros(s.diagnose_every) for name in FLOAT_COLUMNS}
         columns |= {name: jnp.zeros(s.diagnose_every, jnp.int32) for name in INTEGER_COLUMNS}
+        columns["traffic"] = jnp.zeros((s.diagnose_every, *state.traffic.shape), jnp.int32)
         # A loop with dynamic bounds: one compilation, and the same arithmetic, for chunks of every length.
         return jax.lax.fori_loop(start, stop, body, (state, columns))
 
@@ -253,7 +258,9 @@ class Simulation:
         problem, algorithm = self.setup.problem, self.setup.algorithm
         x0 = state.server.x0
         objective = jnp.mean(local_objectives(problem, x0, data[0], data[1], data[2])) + problem.penalty.value(x0)
-        linear_terms = jax.vmap(algorithm.linear_term)(state.clients)
+        linear_terms = jax.vmap(algorithm.linear_term, (0, None), axis_size=self.federation.clients)(
+            state.clients, algorithm.broadcast(state.server)
+        )
         return objective, stationarity(
             problem, algorithm.weight, linear_terms, state.local_models, x0, data[0], data[1], data[2]
         )
@@ -282,8 +289,19 @@ class Simulation:
             value = measured[name][t - start].item()
             if name != "bad_client" and value == value:  # a NaN is a measurement that was not due
                 row[name] = float(f"{value:.7g}") if name in FLOAT_COLUMNS else value
-        row |= {"uplink_bytes": self.uplink_bytes(t + 1), "downlink_bytes": self.downlink_bytes(t + 1)}
-        return row
+        totals = _totals(measured["traffic"][t - start])
+        return row | {"uplink_bytes": totals["uplink"], "downlink_bytes": totals["downlink"]}
+
+
+def _totals(traffic: np.ndarray) -> dict[str, int]:
+    return {name: (int(high) << MEBIBYTE) + int(low) for name, (high, low) in zip(LINKS, traffic, strict=True)}
+
+
+def _add(traffic: Array, sizes: Array) -> Array:
+    """The totals `[links, 2]` with every message's bytes `[links, messages]` added."""
+    low = traffic[:, 1] + jnp.sum(sizes & (2**MEBIBYTE - 1), axis=1)
+    high = traffic[:, 0] + jnp.sum(sizes >> MEBIBYTE, axis=1) + (low >> MEBIBYTE)
+    return jnp.stack([high, low & (2**MEBIBYTE - 1)], axis=1)
 
 
 def _one_round(
@@ -292,18 +310,26 @@ def _one_round(
     """Gather the participants' states, let them and the server do their parts, scatter the states back."""
     chosen, present = who
 
+    algorithm, links = setup.algorithm, setup.links
+    whole = algorithm.broadcast(state.server)
+    broadcast, downlink, down_bytes = send_down(links, state.downlink, whole, chosen, present, t, state.noise)
+    support = shared_support(links, seed, t, broadcast.x0)
+
     def work(client: Array, client_state: Any) -> ClientResult:
         examples = Examples(data[0], data[1], data[2], client)
-        return client_round(setup, examples, client_state, state.server.x0, t, client_key(seed, t, client))
+        return client_round(setup, examples, client_state, broadcast, t, client_key(seed, t, client), support)
 
     result = jax.vmap(work)(chosen, jax.tree.map(lambda leaf: leaf[chosen], state.clients))
-    reports = Reports(result.message, chosen, present)
-    server = server_round(setup, state.server, reports)
+    packed = result.packed
+    reports = Reports(packed.message, chosen, present, packed.sent, travel_at(setup, t, setup.local.steps))
+    server = server_round(setup, state.server, broadcast, reports)
 
     def put_back(table: Array, rows: Array) -> Array:
         return replace_rows(table, chosen, rows, present)
 
-    finite = jnp.all(jnp.isfinite(result.message), axis=(1, 2)) | ~present
+    leaves = jax.tree.leaves(packed.message)
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf), axis=(1, 2)) for leaf in leaves]), axis=0) | ~present
+    sizes = jnp.stack([jnp.where(present, packed.bytes, 0), down_bytes, jnp.where(present, packed.index_bytes, 0)])
     gaps = jnp.sum((result.local_model - server.x0) ** 2, axis=(1, 2))
     steps = jnp.where(present, result.info.steps, 0)
     measured = {
@@ -318,6 +344,9 @@ def _one_round(
         clients=jax.tree.map(put_back, state.clients, result.state),
         local_models=put_back(state.local_models, result.local_model),
         spent=state.spent.at[chosen].add(jnp.where(present, result.cost, 0.0)),
+        downlink=downlink,
+        noise=element_wise_mean(result.noise, present) / jnp.sqrt(jnp.maximum(jnp.sum(present), 1)),
+        traffic=_add(state.traffic, sizes),
     )
     return state, measured
 

@@ -20,12 +20,14 @@ import numpy as np
 from jax import Array
 from scipy.special import logsumexp
 
+from fedpdm.algorithms.base import Broadcast
 from fedpdm.algorithms.local import Examples
+from fedpdm.compression.links import Links, shared_support
 from fedpdm.privacy.accounting import Relation
-from fedpdm.privacy.mechanism import Privacy, Release
+from fedpdm.privacy.mechanism import Privacy, Release, Released
 from fedpdm.rounds import Setup, client_key, client_round
 
-__all__ = ["ATTACKS", "Pair", "Scores", "Select", "top_half", "sparsified", "attack_client"]
+__all__ = ["ATTACKS", "Pair", "Scores", "sparsified", "attack_client"]
 
 ATTACKS = ("dual", "steps", "support", "canary")
 DRAWS = 1000  # of the client's secret batches, by the adversary itself
@@ -33,7 +35,6 @@ SATURATING = 8.0  # score of a wrong class at which the loss's slope is 0.999 of
 PRESENT, ABSENT, OWN = range(3)  # whose keys
 MOST, CHUNK = 1000, 2**24  # runs, and numbers in their messages, that are computed in one call
 
-Select = Callable[[Array], Array]  # message -> flat indices of the coordinates that are sent
 Numbers = tuple[np.ndarray, np.ndarray]
 Reduce = Callable[[Array], Array]  # messages [runs, rounds, *model] -> what the adversary keeps of them, [runs, ...]
 
@@ -55,25 +56,15 @@ class Scores(NamedTuple):
     shift: float | None = None  # of the best linear statistic, in its standard deviations, on the second halves
 
 
-def top_half(message: Array) -> Array:
-    """The paper's selection with k = 50 %: largest magnitudes, ties by lower index."""
-    order = jnp.argsort(-jnp.abs(message.ravel()), stable=True)
-    return order[: max(1, message.size // 2)]
+def sparsified(setup: Setup) -> Setup:
+    """The setup with half of the coordinates sent, chosen as each order does it; its own links if they are sparse.
 
-
-def sparsified(privacy: Privacy, select: Select) -> Privacy:
-    """The mechanism with selection where each of the two orders has it: right before the message's own noise.
-
-    In the paper's order (Algorithm 2) the indices are then chosen from un-noised values and sent as they are; in the
-    sound order the values are noised already, and selection is post-processing.
+    In the paper's order (Algorithm 2) the indices are chosen from un-noised values and sent as they are; in the sound
+    order the values are noised already, and selection is post-processing.
     """
-
-    def release_message(message: Array, release: Release) -> tuple[Array, Array]:
-        sent = jnp.zeros(message.size, bool).at[select(message)].set(True).reshape(message.shape)
-        noised, cost = privacy.release_message(jnp.where(sent, message, 0.0), release)
-        return jnp.where(sent, noised, 0.0), cost
-
-    return privacy._replace(release_message=release_message)
+    if setup.links.uplink < 1:
+        return setup
+    return setup._replace(links=Links("topk" if setup.privacy.mechanism == "paper" else "noisy-topk", uplink=0.5))
 
 
 def attack_client(
@@ -87,7 +78,6 @@ def attack_client(
     radius: float | None,
     runs: int,
     seed: int,
-    select: Select = top_half,
 ) -> Scores:
     """Run one of `ATTACKS` on a client that takes part in `rounds`; the parameters are those of `audit.audit`.
 
@@ -99,8 +89,7 @@ def attack_client(
     when = jnp.asarray(rounds, jnp.int32)
     x0 = jnp.zeros((classes, examples.features.shape[-1]))
     if attack == "support":
-        setup = setup._replace(privacy=sparsified(setup.privacy, select))
-        return _support(_Runner(setup, x0, when[:1], seed), examples, norm, runs)
+        return _support(_Runner(sparsified(setup), x0, when[:1], seed), examples, norm, runs)
     if attack == "steps":
         pair = _pair(_quiet(examples), x0, jnp.zeros(x0.shape[1]).at[0].set(norm), 0)
         return _steps(_Runner(setup, x0, when, seed), pair, runs)
@@ -163,10 +152,10 @@ def _canary_pair(setup: Setup, examples: Examples, x0: Array, norm: float, relat
 def _switchable(privacy: Privacy, noisy: Array) -> Privacy:
     """The mechanism itself, or its noiseless values: the adversary computes with both, and one compilation serves both."""
 
-    def either(release: Callable[[Array, Release], tuple[Array, Array]]) -> Callable[[Array, Release], tuple[Array, Array]]:
-        def released(value: Array, known: Release) -> tuple[Array, Array]:
-            noised, cost = release(value, known)
-            return jnp.where(noisy, noised, value), cost
+    def either(release: Callable[[Any, Release], Released]) -> Callable[[Any, Release], Released]:
+        def released(value: Any, known: Release) -> Released:
+            noised = release(value, known)
+            return noised._replace(value=jax.tree.map(lambda a, b: jnp.where(noisy, a, b), noised.value, value))
 
         return released
 
@@ -195,7 +184,8 @@ class _Runner:
         setup = self._setup._replace(privacy=_switchable(self._setup.privacy, noisy))
 
         def participate(state: Any, t: Array) -> tuple[Any, tuple[Array, Array]]:
-            result = client_round(setup, examples, state, self.x0, t, client_key(seed, t, examples.client))
+            broadcast, key = Broadcast(self.x0), client_key(seed, t, examples.client)
+            result = client_round(setup, examples, state, broadcast, t, key, shared_support(setup.links, seed, t, self.x0))
             return result.state, (result.message, jnp.asarray(result.cost))
 
         _, (messages, costs) = jax.lax.scan(participate, setup.algorithm.init_client(self.x0), self.rounds)

@@ -21,7 +21,7 @@ from fedpdm.data import Federation, federation_from_arrays
 from fedpdm.errors import ConfigError
 from fedpdm.experiment import build_federation, build_setup, radius_of
 from fedpdm.privacy.accounting import Relation, effective_multiplier, gdp_epsilon
-from fedpdm.privacy.attacks import ATTACKS, Scores, Select, attack_client, top_half
+from fedpdm.privacy.attacks import ATTACKS, Scores, attack_client
 from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup
 
@@ -92,7 +92,6 @@ def audit(
     runs: int = 10_000,
     seed: int = 0,
     confidence: float = 0.95,
-    select: Select = top_half,
 ) -> AuditResult:
     """Attack one client of a setup, and compare with what is claimed.
 
@@ -108,14 +107,12 @@ def audit(
         Bound on the norm of an example's features; None: no bound, as in the paper.
     runs, seed, confidence
         Runs on each of the two data sets, the seed of everything random, the confidence of the lower bounds.
-    select
-        For "support": which coordinates are sent.
     """
     if attack not in ATTACKS:
         raise ConfigError(f"Unknown attack {attack!r}: choose one of {', '.join(ATTACKS)}.")
     if runs < 100:
         raise ConfigError(f"Expected runs={runs} >= 100: fewer say nothing.")
-    how: dict[str, Any] = {"attack": attack, "radius": radius, "runs": runs, "seed": seed, "select": select}
+    how: dict[str, Any] = {"attack": attack, "radius": radius, "runs": runs, "seed": seed}
     scores = attack_client(setup, examples, classes, relation=claim.relation, rounds=claim.rounds, **how)
     return judge(scores, claim, attack, confidence)
 

@@ -8,7 +8,7 @@ of sensitivity to noise, so that what is spent is added up from what was really 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jax import Array
 from fedpdm.privacy.noise import simulation_noise
 from fedpdm.privacy.sensitivity import Number
 
-__all__ = ["Privacy", "Release", "no_privacy", "sound", "sound_every_step", "paper"]
+__all__ = ["Privacy", "Release", "Released", "untouched", "no_privacy", "sound", "sound_every_step", "paper"]
 
 
 class Release(NamedTuple):
@@ -28,6 +28,15 @@ class Release(NamedTuple):
     steps: Array  # local steps taken
     public_slope: Array  # norm of the data-free part of the first local direction: linear term and beta term at x0
     key: Array
+    gain: Any = 1.0  # tree like the message: how far it moves when the local solution moves by 1
+
+
+class Released(NamedTuple):
+    """A value that has passed a stage of the mechanism."""
+
+    value: Any
+    cost: Array  # (sensitivity / noise)^2
+    noise: Array  # standard deviation of the noise, in units of the local solution
 
 
 class Privacy(NamedTuple):
@@ -36,26 +45,26 @@ class Privacy(NamedTuple):
     Attributes
     ----------
     release_solution
-        `(x, release) -> (x, cost)`: applied to the local solution, before anything is derived from it.
+        `(x, release) -> Released`: applied to the local solution, before anything is derived from it.
     release_message
-        `(message, release) -> (message, cost)`: applied to the message, last of all.
+        `(message, release) -> Released`: applied to the message, last of all.
     gradient_noise
         `(release) -> (noise function of the solver, cost)`, or None: noise in every local step.
     """
 
     mechanism: str
-    release_solution: Callable[[Array, Release], tuple[Array, Array]]
-    release_message: Callable[[Array, Release], tuple[Array, Array]]
+    release_solution: Callable[[Array, Release], Released]
+    release_message: Callable[[Any, Release], Released]
     gradient_noise: Callable[[Release], tuple[Callable[[Array, tuple[int, ...]], Array], Array]] | None = None
 
 
-def _untouched(value: Array, release: Release) -> tuple[Array, Array]:
-    return value, jnp.float32(0.0)
+def untouched(value: Any, release: Release) -> Released:
+    return Released(value, jnp.float32(0.0), jnp.float32(0.0))
 
 
 def no_privacy() -> Privacy:
     """Nothing is noised, nothing is guaranteed."""
-    return Privacy("none", _untouched, _untouched)
+    return Privacy("none", untouched, untouched)
 
 
 def sound(sensitivity: Callable[[Release], Number], noise_multiplier: float) -> Privacy:
@@ -77,11 +86,11 @@ def sound(sensitivity: Callable[[Release], Number], noise_multiplier: float) -> 
     Gaussian noise; a simulation has pseudo-random float32 noise and says so in its manifest.
     """
 
-    def release_solution(x: Array, release: Release) -> tuple[Array, Array]:
-        sigma = noise_multiplier * sensitivity(release)
-        return x + simulation_noise(release.key, x.shape, sigma), jnp.float32(noise_multiplier**-2)
+    def release_solution(x: Array, release: Release) -> Released:
+        sigma = jnp.asarray(noise_multiplier * sensitivity(release))
+        return Released(x + simulation_noise(release.key, x.shape, sigma), jnp.float32(noise_multiplier**-2), sigma)
 
-    return Privacy("sound", release_solution, _untouched)
+    return Privacy("sound", release_solution, untouched)
 
 
 def sound_every_step(sensitivity: Callable[[Release], Number], noise_multiplier: float, steps: int) -> Privacy:
@@ -101,27 +110,35 @@ def sound_every_step(sensitivity: Callable[[Release], Number], noise_multiplier:
 
         return noise, jnp.float32(steps * noise_multiplier**-2)
 
-    return Privacy("sound", _untouched, _untouched, gradient_noise)
+    return Privacy("sound", untouched, untouched, gradient_noise)
 
 
 def paper(*, rho: float, clip: float, epsilon: float, delta: float, batch_size: int, share: float, rounds: int) -> Privacy:
     r"""Theorems 1 and 2 to the letter, with the number of steps Q that was really taken.
 
-    $s = 4 \eta G \frac{1 - |1 - \rho\eta|^Q}{1 - |1 - \rho\eta|}$, per-round $\epsilon = \bar\epsilon / (q^2
+    $s = 2 g \eta G \frac{1 - |1 - \rho\eta|^Q}{1 - |1 - \rho\eta|}$ with the gain g of the message (2 for FedPDM's y, which
+    gives the paper's 4; 1 for an algorithm that sends x), per-round $\epsilon = \bar\epsilon / (q^2
     \sqrt{p T/(1 - q)})$ with $q = Q b/|D_i|$ and $p$ = `share` = K/N, $\sigma = s \sqrt{2 \ln(1.25/\delta)}/\epsilon$.
 
     There is NO formal guarantee: docs/privacy.md lists the six defects. The cost that is returned takes Theorem 1's
     sensitivity at face value.
     """
 
-    def release_message(message: Array, release: Release) -> tuple[Array, Array]:
+    def release_message(message: Any, release: Release) -> Released:
         steps = release.steps.astype(jnp.float32)
         a = jnp.abs(1 - rho * release.step_size)
         away = jnp.where(a == 1, 0.5, a)
-        s = 4 * release.step_size * clip * jnp.where(a == 1, steps, (1 - away**steps) / (1 - away))
+        s = 2 * release.step_size * clip * jnp.where(a == 1, steps, (1 - away**steps) / (1 - away))
         q = steps * batch_size / release.examples
         round_epsilon = epsilon / (q**2 * jnp.sqrt(share * rounds / (1 - q)))
         ratio = round_epsilon / jnp.sqrt(2 * jnp.log(1.25 / delta))  # s / sigma
-        return message + simulation_noise(release.key, message.shape, s / ratio), ratio**2
+        leaves, tree = jax.tree.flatten(message)
+        gains = jax.tree.leaves(release.gain)
+        keys = [release.key, *(jax.random.fold_in(release.key, i) for i in range(1, len(leaves)))]
+        noised = [
+            leaf + simulation_noise(key, leaf.shape, gain * s / ratio)
+            for leaf, key, gain in zip(leaves, keys, gains, strict=True)
+        ]
+        return Released(jax.tree.unflatten(tree, noised), ratio**2, s / ratio)
 
-    return Privacy("paper", _untouched, release_message)
+    return Privacy("paper", untouched, release_message)

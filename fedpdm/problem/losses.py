@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-__all__ = ["Loss", "logistic", "softmax", "LOSSES"]
+__all__ = ["Loss", "logistic", "softmax", "restricted", "LOSSES"]
 
 
 class ValuesFn(Protocol):
@@ -20,6 +20,12 @@ class GradientFn(Protocol):
     """Weighted sum of the examples' gradients: `sum_j weights_j grad loss_j(model)`, of the model's shape."""
 
     def __call__(self, model: Array, features: Array, labels: Array, weights: Array, /) -> Array: ...
+
+
+class SlopesFn(Protocol):
+    """Weighted derivative of each example's loss in its scores: `(scores [b, m], labels [b], weights [b]) -> [b, m]`."""
+
+    def __call__(self, scores: Array, labels: Array, weights: Array, /) -> Array: ...
 
 
 class Loss(NamedTuple):
@@ -35,6 +41,8 @@ class Loss(NamedTuple):
         `radius -> bound on ||grad loss_j||` for examples with `||a|| <= radius`, whatever the model.
     smoothness
         `radius -> L` such that every example's gradient is L-Lipschitz in the model when `||a|| <= radius`.
+    slopes
+        See `SlopesFn`: the gradient is `slopes(scores).T @ features`. Needed for sparse supports only.
     """
 
     name: str
@@ -43,6 +51,7 @@ class Loss(NamedTuple):
     scores: Callable[[Array, Array], Array]
     gradient_bound: Callable[[float], float]
     smoothness: Callable[[float], float]
+    slopes: SlopesFn | None = None
 
 
 SMALL_BATCH = 64
@@ -82,8 +91,12 @@ def logistic(clip: float = 1.0) -> Loss:
         return jax.nn.softplus(-true_class_scores(model, features, labels))
 
     def gradient(model: Array, features: Array, labels: Array, weights: Array) -> Array:
-        slopes = jnp.minimum(jax.nn.sigmoid(-true_class_scores(model, features, labels)), clip)
-        return jax.nn.one_hot(labels, model.shape[0], axis=0, dtype=model.dtype) * -(slopes * weights) @ features
+        pull = jnp.minimum(jax.nn.sigmoid(-true_class_scores(model, features, labels)), clip)
+        return jax.nn.one_hot(labels, model.shape[0], axis=0, dtype=model.dtype) * -(pull * weights) @ features
+
+    def slopes(scores: Array, labels: Array, weights: Array) -> Array:
+        pull = jnp.minimum(jax.nn.sigmoid(-_pick(scores, labels)), clip)
+        return jax.nn.one_hot(labels, scores.shape[1], dtype=scores.dtype) * -(pull * weights)[:, None]
 
     return Loss(
         "logistic",
@@ -92,6 +105,7 @@ def logistic(clip: float = 1.0) -> Loss:
         _linear_scores,
         gradient_bound=lambda radius: min(clip, 1.0) * radius,
         smoothness=lambda radius: radius**2 / 4,
+        slopes=slopes,
     )
 
 
@@ -112,13 +126,16 @@ def softmax(clip: float = 1.0) -> Loss:
         scores = _linear_scores(model, features)
         return jax.nn.logsumexp(scores, axis=1) - _pick(scores, labels)
 
-    def gradient(model: Array, features: Array, labels: Array, weights: Array) -> Array:
-        probabilities = jax.nn.softmax(_linear_scores(model, features), axis=1)
-        true = jax.nn.one_hot(labels, model.shape[0], dtype=model.dtype)
+    def slopes(scores: Array, labels: Array, weights: Array) -> Array:
+        probabilities = jax.nn.softmax(scores, axis=1)
+        true = jax.nn.one_hot(labels, scores.shape[1], dtype=scores.dtype)
         if clip < 1:
             gaps = jnp.sum(probabilities * (1 - true), axis=1)  # 1 - p_k, exact also where p_k is close to 1
             weights = weights * jnp.minimum(1.0, clip / jnp.maximum(gaps, clip))
-        return ((probabilities - true) * weights[:, None]).T @ features
+        return (probabilities - true) * weights[:, None]
+
+    def gradient(model: Array, features: Array, labels: Array, weights: Array) -> Array:
+        return slopes(_linear_scores(model, features), labels, weights).T @ features
 
     return Loss(
         "softmax",
@@ -127,7 +144,28 @@ def softmax(clip: float = 1.0) -> Loss:
         _linear_scores,
         gradient_bound=lambda radius: 2**0.5 * min(clip, 1.0) * radius,
         smoothness=lambda radius: radius**2 / 2,
+        slopes=slopes,
     )
+
+
+def restricted(loss: Loss, x0: Array, support: Array, radius: float) -> Loss:
+    r"""The loss as a function of the coordinates in `support` alone, the others staying those of `x0`.
+
+    The part of an example's features that class k sees, $a_{M_k}$, is cut to norm `radius`, so the score of class k is
+    $x_{0,k} \cdot a + \langle (x - x_0)_k,\ a_{M_k} \min(1, \text{radius}/\|a_{M_k}\|) \rangle$. A function of the scores
+    that is convex and smooth stays so under this linear map; every bound of the loss holds with `radius` in place of the
+    features' own, whatever they are. The gradient is zero outside of the support.
+    """
+    slopes = loss.slopes
+    assert slopes is not None, f"{loss.name} has no slopes"
+
+    def gradient(model: Array, features: Array, labels: Array, weights: Array) -> Array:
+        norms = jnp.sqrt(features**2 @ support.T.astype(features.dtype))
+        cut = radius / jnp.maximum(norms, radius)
+        scores = _linear_scores(x0, features) + cut * _linear_scores(jnp.where(support, model - x0, 0.0), features)
+        return jnp.where(support, (cut * slopes(scores, labels, weights)).T @ features, 0.0)
+
+    return loss._replace(gradient=gradient)
 
 
 LOSSES: dict[str, Callable[..., Loss]] = {"logistic": logistic, "softmax": softmax}

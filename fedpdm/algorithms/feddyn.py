@@ -1,0 +1,58 @@
+"""FedDyn (Acar et al., 2021): dynamic regularisation."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from fedpdm.algorithms.base import Algorithm, Broadcast, Reports, element_wise_mean
+from fedpdm.errors import ConfigError
+from fedpdm.problem.penalties import Penalty
+
+__all__ = ["feddyn", "ClientState", "ServerState"]
+
+
+class ClientState(NamedTuple):
+    slope: Array  # h_i, the gradient of f_i where the client last ended
+
+
+class ServerState(NamedTuple):
+    x0: Array
+    slope: Array  # h
+    share: Array  # 1/N
+
+
+def feddyn(*, alpha: float) -> Algorithm:
+    r"""FedDyn.
+
+    A client works on $f_i(x) - \langle h_i, x\rangle + \frac\alpha2\|x - x_0\|^2$ (so $v_i = -h_i$, $w = \alpha$), moves
+    $h_i \leftarrow h_i - \alpha (x_i - x_0)$ and sends $x_i$. The server:
+
+    $$h \leftarrow h - \frac\alpha N \sum_{i \in S} (x_i - x_0), \qquad
+      x_0 \leftarrow \mathrm{prox}_{h/\alpha}\Big(\frac1K \sum_{i \in S} x_i - \frac h\alpha\Big),$$
+
+    where the sum for h is divided by all N clients, not by the participants, and the prox is of the penalty (not of the
+    vector h). With dense messages it is FedPDM with the server rule "dual-memory" and $\rho = \alpha$.
+    """
+    if not alpha > 0:
+        raise ConfigError(f"Expected algorithm.alpha={alpha} > 0: it is the weight of the proximal term.")
+
+    def init_client(x0: Array) -> ClientState:
+        return ClientState(jnp.zeros_like(x0))
+
+    def init_server(x0: Array, clients: int) -> ServerState:
+        return ServerState(x0, jnp.zeros_like(x0), jnp.float32(1 / clients))
+
+    def linear_term(state: ClientState, broadcast: Broadcast) -> Array:
+        return -state.slope
+
+    def client_update(state: ClientState, broadcast: Broadcast, x: Array, travel: Array) -> tuple[ClientState, Array]:
+        return ClientState(state.slope - alpha * (x - broadcast.x0)), x
+
+    def server_update(state: ServerState, reports: Reports, penalty: Penalty) -> ServerState:
+        x, arrived = reports.messages, reports.arrived()
+        slope = state.slope - alpha * state.share * jnp.sum(jnp.where(arrived, x - state.x0, 0.0), axis=0)
+        x0 = penalty.prox(element_wise_mean(x, arrived) - slope / alpha, 1 / alpha)
+        return ServerState(x0, slope, state.share)
+
+    return Algorithm("feddyn", alpha, init_client, init_server, linear_term, client_update, server_update)

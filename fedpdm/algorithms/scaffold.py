@@ -1,0 +1,75 @@
+"""SCAFFOLD (Karimireddy et al., 2020), option II: control variates that correct the clients' drift."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from fedpdm.algorithms.base import Algorithm, Broadcast, Reports, element_wise_mean
+from fedpdm.problem.penalties import Penalty
+
+__all__ = ["scaffold", "ClientState", "ServerState", "Message"]
+
+
+class ClientState(NamedTuple):
+    control: Array  # c_i
+
+
+class ServerState(NamedTuple):
+    x0: Array
+    control: Array  # c
+    share: Array  # 1/N
+
+
+class Message(NamedTuple):
+    x: Array
+    change: Array  # c_i' - c_i
+
+
+def scaffold() -> Algorithm:
+    r"""SCAFFOLD with server step 1.
+
+    A client steps along $\nabla f_i(x) - c_i + c$ (so $v_i = c - c_i$, $w = 0$), then
+
+    $$c_i' = c_i - c + \frac{x_0 - x_i}{\eta Q}, \qquad \text{sends } x_i \text{ and } c_i' - c_i.$$
+
+    The server takes the mean of $x_i$ over the participants, and moves c by the changes over ALL N clients:
+
+    $$x_0 \leftarrow \mathrm{prox}_{\eta Q h}\Big(\frac1K \sum_{i \in S} x_i\Big), \qquad
+      c \leftarrow c + \frac1N \sum_{i \in S} (c_i' - c_i).$$
+
+    Both vectors travel in both directions. In the sound mechanism $x_i$ is the released one, so the control variates are
+    functions of released values.
+    """
+
+    def init_client(x0: Array) -> ClientState:
+        return ClientState(jnp.zeros_like(x0))
+
+    def init_server(x0: Array, clients: int) -> ServerState:
+        return ServerState(x0, jnp.zeros_like(x0), jnp.float32(1 / clients))
+
+    def linear_term(state: ClientState, broadcast: Broadcast) -> Array:
+        return broadcast.extra - state.control
+
+    def client_update(state: ClientState, broadcast: Broadcast, x: Array, travel: Array) -> tuple[ClientState, Message]:
+        change = (broadcast.x0 - x) / travel - broadcast.extra
+        return ClientState(state.control + change), Message(x, change)
+
+    def server_update(state: ServerState, reports: Reports, penalty: Penalty) -> ServerState:
+        arrived = reports.arrived()
+        x0 = penalty.prox(element_wise_mean(reports.messages.x, arrived.x), reports.travel)
+        moved = jnp.sum(jnp.where(arrived.change, reports.messages.change, 0.0), axis=0)
+        return ServerState(x0, state.control + state.share * moved, state.share)
+
+    return Algorithm(
+        "scaffold",
+        0.0,
+        init_client,
+        init_server,
+        linear_term,
+        client_update,
+        server_update,
+        broadcast=lambda server_state: Broadcast(server_state.x0, server_state.control),
+        silent=lambda broadcast: Message(broadcast.x0, jnp.zeros_like(broadcast.x0)),
+        gain=lambda travel: Message(jnp.float32(1.0), 1 / travel),
+    )

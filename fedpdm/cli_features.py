@@ -1,0 +1,51 @@
+"""The command `fedpdm features show`: what a public feature map does, and why it costs no privacy."""
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["features_app"]
+
+features_app = typer.Typer(no_args_is_help=True, help="Look at public feature maps.")
+
+WHY_FREE = (
+    "A map costs no privacy when it is a pure function of one example with nothing fitted: adding or removing an example then "
+    "adds or removes one row of features, of the same bounded norm, and changes no other row. Under the sound mechanism this "
+    "is tried on real rows before training, and a map that looks at other examples is refused."
+)
+AUTO = "scattering for images, piecewise for tables."
+
+
+@features_app.command("show")
+def show(
+    name: Annotated[
+        str | None, typer.Argument(help="A map: raw, scattering, fourier, piecewise or auto (default: all).")
+    ] = None,
+) -> None:
+    """Say what a feature map does, what it looks at, and how to use it.
+
+    Example:  fedpdm features show scattering
+    """
+    from fedpdm.config import FEATURE_KEYS, Data
+    from fedpdm.data.feature_cache import feature_dir
+    from fedpdm.data.features import FEATURE_MAPS, FeatureOptions
+    from fedpdm.errors import ConfigError
+
+    if name not in (None, "auto", *FEATURE_MAPS):
+        raise ConfigError(f"Unknown feature map {name!r}: choose {', '.join(FEATURE_MAPS)} or auto.")
+    for key in FEATURE_MAPS if name is None else [name]:
+        if key == "auto":
+            print(f"auto: {AUTO}")
+            continue
+        shown = FEATURE_MAPS[key](FeatureOptions())
+        print(f"{key}: {shown.sentence}")
+        print(f"  looks at {shown.depends_on}" + ("; rows have norm 1 beside a constant column of 0.2" if shown.unit else ""))
+        for option, user in FEATURE_KEYS.items():
+            if user == key:
+                field = Data.model_fields[option]
+                print(f"  data.{option} = {field.default}   # {(field.description or '').removeprefix(f'{key}: ')}")
+        if shown.key is not None:
+            print(f"  kept in {feature_dir()}, by the hash of the images and the options")
+    if name is None:
+        print(f"auto: {AUTO}")
+    print(f"\n{WHY_FREE}\nUse: --set data.features={name or 'auto'} with data.scaling=none")

@@ -1,0 +1,188 @@
+"""Both directions of a link: which coordinates are sent, in what values, and how many bytes that takes.
+
+    uplink:    topk, randk          Algorithm 2 of the paper: chosen from the message before its noise; zero where nobody sent
+               shared-randk         a random support that both sides know before the round; only it moves and is noised
+               public-topk          the same, from the largest coordinates of x0 and some random ones
+               noisy-topk           the largest changes of a message that is noised already
+    downlink:  model                the largest coordinates of x0; the clients take the others for zero (Algorithm 2)
+               difference           the largest differences to what the clients have, who keep their copy
+
+What a support or a selection looks at decides what it costs: `topk` reads values that are not noised, so its indices are a
+release of their own, and the sound mechanism refuses it. The others read public or released values and cost nothing.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedpdm.algorithms.base import Broadcast
+from fedpdm.compression.sizes import HEADER_BYTES, index_bytes, part_bytes
+from fedpdm.compression.sparsify import kept, random_mask, top_k_mask
+from fedpdm.compression.values import rounded
+
+__all__ = [
+    "KINDS",
+    "DOWNLINKS",
+    "Links",
+    "Downlink",
+    "Packed",
+    "shared_support",
+    "support_radius",
+    "select",
+    "pack",
+    "first_downlink",
+    "send_down",
+]
+
+KINDS = ("topk", "randk", "shared-randk", "public-topk", "noisy-topk")
+DOWNLINKS = ("model", "difference")
+SUPPORTED = ("shared-randk", "public-topk")
+SUPPORT_KEY = 2**31 - 2  # no client has this number
+SPREAD = 1.25  # a random share of a vector's coordinates seldom holds more than this times its share of the norm
+
+
+class Links(NamedTuple):
+    """How messages are made thin. All of it is public and fixed before training.
+
+    Attributes
+    ----------
+    kind, uplink
+        How a client's coordinates are chosen (see the module) and their share.
+    downlink_kind, downlink
+        The same for the server.
+    values
+        What the values are sent in: "float32", "float16", "int8" or "auto" (see `fedpdm.compression.values`).
+    radius
+        Bound on the part of an example's features that one class sees in a support; see `support_radius`.
+    """
+
+    kind: str = "topk"
+    uplink: float = 1.0
+    downlink_kind: str = "model"
+    downlink: float = 1.0
+    values: str = "float32"
+    radius: float = 1.0
+
+    @property
+    def has_support(self) -> bool:
+        """Whether the coordinates of a round are known to all before it."""
+        return self.uplink < 1 and self.kind in SUPPORTED
+
+    @property
+    def holds(self) -> bool:
+        """Whether the model stays as it is where nobody sent anything; else it becomes the prox of zero there."""
+        return self.uplink < 1 and self.kind not in ("topk", "randk")
+
+
+class Packed(NamedTuple):
+    """A message as it arrives, and what it took."""
+
+    message: Any
+    sent: Any  # masks like the message; None: everything
+    bytes: Array
+    index_bytes: Array
+
+
+class Downlink(NamedTuple):
+    """What the server knows about the clients' copies of the broadcast."""
+
+    copy: Broadcast  # what a client has that has received everything
+    changed: Broadcast  # the round in which each coordinate of the copy was last sent; -1: never
+    heard: Array  # [clients]: the last round that each client received; -1: none
+
+
+def support_radius(kind: str, share: float, radius: float) -> float:
+    """What the norm of features is cut to on the support: in proportion to what a random support holds of it."""
+    return min(1.0, SPREAD * share**0.5) * radius if kind == "shared-randk" and share < 1 else radius
+
+
+def shared_support(links: Links, seed: Array | int, round_index: Array | int, x0: Array) -> Array | None:
+    """The coordinates that may move in this round, from public values alone; None: all of them."""
+    if not links.has_support:
+        return None
+    count = kept(links.uplink, x0.size)
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), round_index), SUPPORT_KEY)
+    if links.kind == "shared-randk":
+        return random_mask(key, x0.shape, count)
+    if count == 1:
+        return top_k_mask(x0, 1)
+    large = top_k_mask(x0, count // 2)
+    return top_k_mask(jnp.where(large, 2.0, jax.random.uniform(key, x0.shape)), count)
+
+
+def select(links: Links, before: Any, after: Any, silent: Any, support: Array | None, key: Array) -> Any:
+    """Masks of the coordinates that a client sends; None: all. `before` and `after` are its message without and with noise."""
+    if links.uplink == 1:
+        return None
+    if support is not None:
+        return jax.tree.map(lambda leaf: support, after)
+    leaves, tree = jax.tree.flatten(before if links.kind == "topk" else after)
+    counts = [kept(links.uplink, leaf.size) for leaf in leaves]
+    if links.kind == "randk":
+        masks = [random_mask(jax.random.fold_in(key, i), leaves[i].shape, k) for i, k in enumerate(counts)]
+    else:
+        if links.kind == "noisy-topk":
+            leaves = [leaf - rest for leaf, rest in zip(leaves, jax.tree.leaves(silent), strict=True)]
+        masks = [top_k_mask(leaf, k) for leaf, k in zip(leaves, counts, strict=True)]
+    return jax.tree.unflatten(tree, masks)
+
+
+def pack(links: Links, message: Any, sent: Any, noise: Any) -> Packed:
+    """The message as it arrives; `noise` is a tree like it: the standard deviation of the noise in each vector."""
+    leaves, tree = jax.tree.flatten(message)
+    masks = [jnp.ones(leaf.shape, bool) for leaf in leaves] if sent is None else jax.tree.leaves(sent)
+    shared = sent is None or links.has_support
+    total, indices, arrived = jnp.int32(HEADER_BYTES), jnp.int32(0), []
+    for leaf, mask, sigma in zip(leaves, masks, jax.tree.leaves(noise), strict=True):
+        value, each = rounded(leaf, mask, links.values, sigma)
+        arrived.append(value)
+        total += part_bytes(mask, each, shared)
+        indices += 0 if shared else index_bytes(mask)
+    return Packed(jax.tree.unflatten(tree, arrived), sent, total, indices)
+
+
+def first_downlink(broadcast: Broadcast, clients: int) -> Downlink:
+    """Before anything was sent."""
+    nothing = jax.tree.map(jnp.zeros_like, broadcast)
+    never = jax.tree.map(lambda leaf: jnp.full(leaf.shape, -1, jnp.int32), broadcast)
+    return Downlink(nothing, never, jnp.full(clients, -1, jnp.int32))
+
+
+def send_down(
+    links: Links, downlink: Downlink, broadcast: Broadcast, clients: Array, present: Array, round_index: Array, noise: Array
+) -> tuple[Broadcast, Downlink, Array]:
+    """What the participants of a round work with, the server's notes, and the bytes that each was sent.
+
+    "difference": the copy moves by the largest differences of the round, and a client that missed rounds is sent every
+    coordinate of it that changed since, so all participants work with the same model.
+    """
+    leaves, tree = jax.tree.flatten(broadcast)
+    copies, changes = jax.tree.leaves(downlink.copy), jax.tree.leaves(downlink.changed)
+    received, changed, sizes = [], [], jnp.full(clients.shape, HEADER_BYTES, jnp.int32)
+    for leaf, copy, change in zip(leaves, copies, changes, strict=True):
+        if links.downlink_kind == "difference":
+            news = top_k_mask(leaf - copy, kept(links.downlink, leaf.size)) & (leaf != copy)
+            value, each = rounded(leaf, news, links.values, noise)
+            received.append(jnp.where(news, value, copy))
+            changed.append(jnp.where(news, round_index, change))
+            since = downlink.heard[clients].reshape(-1, *(1,) * leaf.ndim)
+            sizes += jax.vmap(lambda mask, each=each: _down_bytes(mask, each))(changed[-1] > since)
+        else:
+            mask = leaf != 0 if links.downlink == 1 else top_k_mask(leaf, kept(links.downlink, leaf.size)) & (leaf != 0)
+            value, each = rounded(leaf, mask, links.values, noise)
+            received.append(value)
+            changed.append(change)
+            sizes += _down_bytes(mask, each)
+    heard = downlink.heard.at[clients].max(jnp.where(present, round_index, -1))
+    result = jax.tree.unflatten(tree, received)
+    notes = Downlink(result, jax.tree.unflatten(tree, changed), heard)
+    return result, notes, jnp.where(present, sizes, 0)
+
+
+def _down_bytes(mask: Array, each: Array) -> Array:
+    """Zeros are not sent; a vector with nothing to send still holds one coordinate. Whole vectors need no indices."""
+    first = jnp.zeros(mask.size, bool).at[0].set(True).reshape(mask.shape)
+    sparse = part_bytes(jnp.where(jnp.any(mask), mask, first), each)
+    return jnp.minimum(sparse, part_bytes(jnp.ones(mask.shape, bool), each, True))

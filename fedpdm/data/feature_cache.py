@@ -1,0 +1,82 @@
+"""Features kept on disk under the hash of all that they are made of, so that a slow map runs once."""
+
+import contextlib
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from fedpdm.data.sources import cache_dir
+
+__all__ = ["content_key", "remember", "feature_dir"]
+
+
+def feature_dir() -> Path:
+    """The folder of kept features; deleting it costs nothing but time."""
+    return cache_dir() / "features"
+
+
+def content_key(array: np.ndarray, *parts: object) -> str:
+    """SHA-256 of the array and of everything else that the features depend on."""
+    return _digest(array, repr(parts)).hex()
+
+
+def remember(key: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
+    """The array kept under this key; computed and kept if there is none, or if the file is broken."""
+    path = feature_dir() / f"{key}.features"
+    kept = _read(path)
+    if kept is None:
+        kept = compute()
+        _write(path, kept)
+    return kept
+
+
+def _digest(array: np.ndarray, words: str = "") -> bytes:
+    found = hashlib.sha256(f"{array.shape} {array.dtype} {words}".encode())
+    found.update(np.ascontiguousarray(array).data)
+    return found.digest()
+
+
+def _read(path: Path) -> np.ndarray | None:
+    try:
+        with path.open("rb") as stream:
+            expected = stream.read(32)
+            array = np.load(stream, allow_pickle=False)
+    except FileNotFoundError:
+        return None
+    except (OSError, EOFError, ValueError) as error:
+        return _drop(path, str(error))
+    return array if _digest(array) == expected else _drop(path, "its checksum is wrong")
+
+
+def _drop(path: Path, reason: str) -> None:
+    print(f"{path} is broken ({reason}): removed, computed again", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _write(path: Path, array: np.ndarray) -> None:
+    """Keep the array; the file appears whole or not at all, whoever else writes at the same time."""
+    part = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".part-", delete=False) as stream:
+            part = Path(stream.name)
+            _fill(stream, array)
+        part.replace(path)
+    except OSError as error:
+        print(f"features are not kept in {path.parent} ({error}); set FEDPDM_CACHE to a folder with room", file=sys.stderr)
+        if part:
+            part.unlink(missing_ok=True)
+
+
+def _fill(stream: "BinaryIO | tempfile._TemporaryFileWrapper[bytes]", array: np.ndarray) -> None:
+    stream.write(_digest(array))
+    np.save(stream, array, allow_pickle=False)
+    stream.flush()
+    os.fsync(stream.fileno())  # a name must not outlive a crash that its content does not

@@ -1,0 +1,125 @@
+"""Piecewise-linear encoding of tables: numbers become hat functions over public knots, so a linear model can bend."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedpdm.errors import ConfigError
+
+__all__ = ["Knots", "ADULT_KNOTS", "ADULT_LEFT_OUT", "hats", "encode_table"]
+
+
+class Knots(NamedTuple):
+    """How one number of a table is encoded; all of it is public and chosen beforehand.
+
+    Attributes
+    ----------
+    low, high : float
+        The public bounds that the data set's loader scaled to 0 and 1.
+    points : tuple of float
+        Where the hats have their tips, rising, in the number's own unit.
+    zero_apart : bool
+        Zero gets no hat, and everything else an indicator: for amounts that mostly are zero.
+    logarithmic : bool
+        The hats are straight in the logarithm; below the first point they count as that point.
+    """
+
+    low: float
+    high: float
+    points: tuple[float, ...]
+    zero_apart: bool = False
+    logarithmic: bool = False
+
+
+# Written down by hand, computed from no rows. But how many knots to take was chosen by trying a few sets on a validation split
+# of Adult, as one tunes a step size: on Adult itself that choice is not private. For data of your own, name your own.
+ADULT_KNOTS: dict[str, Knots] = {
+    "age": Knots(17, 90, (17, 25, 35, 45, 60, 90)),
+    "education-num": Knots(1, 16, (1, 5, 9, 10, 12, 13, 14, 16)),
+    "capital-gain": Knots(0, 99999, (100, 3000, 5000, 7000, 15000, 99999), zero_apart=True, logarithmic=True),
+    "capital-loss": Knots(0, 4356, (0, 1500, 1800, 2000, 2500, 4356), zero_apart=True),
+    "hours-per-week": Knots(1, 99, (1, 20, 35, 40, 45, 55, 99)),
+}
+ADULT_LEFT_OUT = ("native-country",)  # 41 levels, most of which noise would drown
+
+EVEN = Knots(0, 1, (0, 0.2, 0.4, 0.6, 0.8, 1))  # for a number that no knots are named for
+
+
+def hats(values: np.ndarray, points: Sequence[float]) -> np.ndarray:
+    """Hat functions: 1 at their own point, 0 from the next ones on, straight between; each row sums to 1.
+
+    >>> hats(np.array([0.0, 1.5, 9.0]), (0, 1, 2))
+    array([[1. , 0. , 0. ],
+           [0. , 0.5, 0.5],
+           [0. , 0. , 1. ]])
+    """
+    if len(points) < 2 or not all(lower < upper for lower, upper in itertools.pairwise(points)):
+        raise ConfigError(f"the knots {tuple(points)} do not work: give at least 2, each above the one before")
+    return np.stack([np.interp(values, points, tip) for tip in np.eye(len(points))], axis=1)
+
+
+def encode_table(
+    features: np.ndarray,
+    feature_names: Sequence[str],
+    knots: Mapping[str, Knots] = ADULT_KNOTS,
+    left_out: Sequence[str] = ADULT_LEFT_OUT,
+    crosses: Sequence[tuple[str, str]] = (),
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Encode rows of scaled columns, and name the new columns; nothing of one row enters another.
+
+    Parameters
+    ----------
+    features, feature_names : ndarray, sequence of str
+        [examples, n] in [0, 1]. Columns "word=level" are the indicators of every level but the first; all others are
+        numbers.
+    knots : mapping of str to Knots
+        For the numbers by name; one that is missing gets six even knots.
+    left_out : sequence of str
+        Numbers or words that are not used.
+    crosses : sequence of pairs of str
+        Numbers or words whose encodings are multiplied, every column of the one with every column of the other.
+    """
+    blocks: dict[str, tuple[np.ndarray, list[str]]] = {}
+    for name, members in _columns(feature_names).items():
+        if name in left_out:
+            continue
+        values = features[:, members].astype(float)
+        if "=" in feature_names[members[0]]:
+            levels = [f"{name}=(first or unknown)", *(feature_names[member] for member in members)]
+            blocks[name] = np.concatenate([1 - values.sum(axis=1, keepdims=True), values], axis=1), levels
+        else:
+            blocks[name] = _encode_number(values[:, 0], name, knots.get(name, EVEN))
+    for one, other in crosses:
+        if missing := {one, other} - blocks.keys():
+            raise ConfigError(f"cannot cross {one!r} with {other!r}: there is no {min(missing)!r} among {', '.join(blocks)}")
+        blocks[f"{one} x {other}"] = _cross(blocks[one], blocks[other])
+    encoded = np.concatenate([block for block, _ in blocks.values()], axis=1, dtype=np.float32, casting="same_kind")
+    return encoded, tuple(name for _, names in blocks.values() for name in names)
+
+
+def _columns(feature_names: Sequence[str]) -> dict[str, list[int]]:
+    """The columns of every number and of every word."""
+    found: dict[str, list[int]] = {}
+    for index, name in enumerate(feature_names):
+        found.setdefault(name.partition("=")[0], []).append(index)
+    return found
+
+
+def _encode_number(scaled: np.ndarray, name: str, knots: Knots) -> tuple[np.ndarray, list[str]]:
+    values = knots.low + (knots.high - knots.low) * scaled
+    if knots.logarithmic:
+        shape = hats(np.log(np.maximum(values, knots.points[0])), np.log(knots.points).tolist())
+    else:
+        shape = hats(values, knots.points)
+    names = [f"{name} near {point:g}" for point in knots.points]
+    if not knots.zero_apart:
+        return shape, names
+    there = (values > 0)[:, None].astype(float)
+    return np.concatenate([there, there * shape], axis=1), [f"{name} above 0", *names]
+
+
+def _cross(one: tuple[np.ndarray, list[str]], other: tuple[np.ndarray, list[str]]) -> tuple[np.ndarray, list[str]]:
+    product = one[0][:, :, None] * other[0][:, None, :]
+    return product.reshape(len(product), -1), [f"{a} and {b}" for a in one[1] for b in other[1]]
