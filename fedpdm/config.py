@@ -42,6 +42,9 @@ class Data(Section):
     fourier_count: int = Field(default=2000, ge=1, description="fourier: number of random cosines")
     fourier_bandwidth: float = Field(default=1.0, gt=0, description="fourier: distance at which two examples are unlike")
     features_seed: int = Field(default=0, ge=0, description="fourier: public seed that the cosines are drawn from")
+    validation: int = Field(
+        default=0, ge=0, description="hold out this many training examples and test on them: to tune without test data"
+    )
     radius: float | None = Field(
         default=None,
         gt=0,

@@ -15,7 +15,7 @@ from fedpdm.compression.indices import entropy_bits
 from fedpdm.compression.links import Links, support_radius
 from fedpdm.compression.sparsify import kept
 from fedpdm.config import Config, digest
-from fedpdm.data import PARTITIONS, Federation, clip_norms, load_dataset, make_federation
+from fedpdm.data import PARTITIONS, Federation, clip_norms, hold_out, load_dataset, make_federation
 from fedpdm.data.features import FeatureOptions, check_one_example_at_a_time, make_map, scale_features
 from fedpdm.engines.simulation import Schedule, Simulation
 from fedpdm.errors import ConfigError, UserError
@@ -54,6 +54,8 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
         dataset = dataset._replace(
             features=clip_norms(dataset.features, radius), test_features=clip_norms(dataset.test_features, radius)
         )
+    if data.validation:
+        dataset = hold_out(dataset, data.validation)
     dealing: dict[str, Any] = {}
     if data.partition == "labels":
         dealing["labels_per_client"] = data.labels_per_client

@@ -89,6 +89,7 @@ class Downlink(NamedTuple):
     """What the server knows about the clients' copies of the broadcast."""
 
     copy: Broadcast  # what a client has that has received everything
+    source: Broadcast  # the server's own values that the copy was made from: they differ by the rounding of what is sent
     changed: Broadcast  # the round in which each coordinate of the copy was last sent; -1: never
     heard: Array  # [clients]: the last round that each client received; -1: none
 
@@ -147,7 +148,7 @@ def first_downlink(broadcast: Broadcast, clients: int) -> Downlink:
     """Before anything was sent."""
     nothing = jax.tree.map(jnp.zeros_like, broadcast)
     never = jax.tree.map(lambda leaf: jnp.full(leaf.shape, -1, jnp.int32), broadcast)
-    return Downlink(nothing, never, jnp.full(clients, -1, jnp.int32))
+    return Downlink(nothing, nothing, never, jnp.full(clients, -1, jnp.int32))
 
 
 def send_down(
@@ -155,17 +156,19 @@ def send_down(
 ) -> tuple[Broadcast, Downlink, Array]:
     """What the participants of a round work with, the server's notes, and the bytes that each was sent.
 
-    "difference": the copy moves by the largest differences of the round, and a client that missed rounds is sent every
-    coordinate of it that changed since, so all participants work with the same model.
+    "difference": the copy moves where the model moved, by the largest differences first, and a client that missed rounds is
+    sent every coordinate of the copy that changed since, so all participants work with the same model.
     """
     leaves, tree = jax.tree.flatten(broadcast)
-    copies, changes = jax.tree.leaves(downlink.copy), jax.tree.leaves(downlink.changed)
-    received, changed, sizes = [], [], jnp.full(clients.shape, HEADER_BYTES, jnp.int32)
-    for leaf, copy, change in zip(leaves, copies, changes, strict=True):
+    notes = zip(*(jax.tree.leaves(tree) for tree in downlink[:3]), strict=True)
+    received, source, changed, sizes = [], [], [], jnp.full(clients.shape, HEADER_BYTES, jnp.int32)
+    for leaf, (copy, origin, change) in zip(leaves, notes, strict=True):
         if links.downlink_kind == "difference":
-            news = top_k_mask(leaf - copy, kept(links.downlink, leaf.size)) & (leaf != copy)
+            moved = leaf != origin
+            news = moved & top_k_mask(jnp.where(moved, leaf - copy, 0.0), kept(links.downlink, leaf.size))
             value, each = rounded(leaf, news, links.values, noise)
             received.append(jnp.where(news, value, copy))
+            source.append(jnp.where(news, leaf, origin))
             changed.append(jnp.where(news, round_index, change))
             since = downlink.heard[clients].reshape(-1, *(1,) * leaf.ndim)
             sizes += jax.vmap(lambda mask, each=each: _down_bytes(mask, each))(changed[-1] > since)
@@ -173,12 +176,12 @@ def send_down(
             mask = leaf != 0 if links.downlink == 1 else top_k_mask(leaf, kept(links.downlink, leaf.size)) & (leaf != 0)
             value, each = rounded(leaf, mask, links.values, noise)
             received.append(value)
+            source.append(leaf)
             changed.append(change)
             sizes += _down_bytes(mask, each)
     heard = downlink.heard.at[clients].max(jnp.where(present, round_index, -1))
-    result = jax.tree.unflatten(tree, received)
-    notes = Downlink(result, jax.tree.unflatten(tree, changed), heard)
-    return result, notes, jnp.where(present, sizes, 0)
+    result, origins, rounds = (jax.tree.unflatten(tree, part) for part in (received, source, changed))
+    return result, Downlink(result, origins, rounds, heard), jnp.where(present, sizes, 0)
 
 
 def _down_bytes(mask: Array, each: Array) -> Array:

@@ -17,6 +17,7 @@ __all__ = [
     "Federation",
     "make_federation",
     "federation_from_arrays",
+    "hold_out",
     "mask",
     "DataFiles",
     "cache_dir",
@@ -33,6 +34,6 @@ from fedpdm.data.datasets import (
     load_dataset,
     with_bias,
 )
-from fedpdm.data.federation import Federation, federation_from_arrays, make_federation, mask
+from fedpdm.data.federation import Federation, federation_from_arrays, hold_out, make_federation, mask
 from fedpdm.data.partition import PARTITIONS, dirichlet, iid, labels_per_client, one_class_per_client
 from fedpdm.data.sources import DataFiles, cache_dir, fetch

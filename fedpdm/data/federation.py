@@ -1,6 +1,6 @@
 """Every client's examples in one stacked array, which is what the engines train on."""
 
-__all__ = ["Federation", "make_federation", "federation_from_arrays", "mask"]
+__all__ = ["Federation", "make_federation", "federation_from_arrays", "hold_out", "mask"]
 
 import hashlib
 import itertools
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpdm.data.datasets import Dataset
-from fedpdm.errors import DataError
+from fedpdm.errors import ConfigError, DataError
 
 
 class Federation(NamedTuple):
@@ -75,6 +75,20 @@ def mask(sizes: np.ndarray, max_size: int) -> np.ndarray:
            [ True,  True,  True]])
     """
     return np.arange(max_size) < np.asarray(sizes)[:, None]
+
+
+def hold_out(dataset: Dataset, count: int) -> Dataset:
+    """The data set with `count` training examples, always the same ones, in the place of its test data."""
+    if not 0 < count < len(dataset.labels):
+        raise ConfigError(f"Expected 0 < data.validation={count} < {len(dataset.labels)}, the number of training examples.")
+    order = np.random.default_rng(0).permutation(len(dataset.labels))
+    held, rest = order[:count], order[count:]
+    return dataset._replace(
+        features=dataset.features[rest],
+        labels=dataset.labels[rest],
+        test_features=dataset.features[held],
+        test_labels=dataset.labels[held],
+    )
 
 
 def make_federation(dataset: Dataset, parts: Sequence[np.ndarray]) -> Federation:

@@ -104,13 +104,20 @@ class Simulation:
 
     def __init__(self, setup: Setup, federation: Federation, schedule: Schedule, plan: Plan | None = None):
         _check(setup, federation, schedule)
-        self.setup, self.federation, self.schedule, self.plan = setup, federation, schedule, plan
-        self.round = 0
+        self.setup, self.federation, self.plan = setup, federation, plan
         self.compile_seconds = 0.0
         self._compiled: dict[object, Callable[..., Any]] = {}
         self._data = tuple(jnp.asarray(a) for a in (federation.features, federation.labels, federation.sizes))
         self._test = (jnp.asarray(federation.test_features), jnp.asarray(federation.test_labels))
-        s = schedule
+        self._begin(schedule)
+
+    def restart(self, seed: int) -> None:
+        """Begin again with another seed; what was compiled serves again."""
+        self._begin(self.schedule._replace(seed=seed))
+
+    def _begin(self, schedule: Schedule) -> None:
+        federation, s = self.federation, schedule
+        self.schedule, self.round = schedule, 0
         self._roster = roster(
             s.sampling,
             rounds=s.rounds,
