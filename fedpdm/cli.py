@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fedpdm.cli_features import features_app
 from fedpdm.cli_privacy import privacy_app
+from fedpdm.cli_study import register
 from fedpdm.config import load_config, preset_names, to_toml
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.version import __version__
@@ -29,6 +30,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(data_app, name="data")
 app.add_typer(features_app, name="features")
 app.add_typer(privacy_app, name="privacy")
+register(app)
 
 ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")]
@@ -186,7 +188,8 @@ def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None
         )
     print(
         f"{summary['rounds']} rounds in {summary['seconds']:.1f} s (compiling: {summary['compile_seconds']:.1f} s); "
-        f"{summary['uplink_bytes'] / 1e6:.1f} MB up, {summary['downlink_bytes'] / 1e6:.1f} MB down."
+        f"{summary['uplink_bytes'] / 1e6:.1f} MB up, {summary['downlink_bytes'] / 1e6:.1f} MB down "
+        f"(32 k T K: {summary['uplink_bits_paper'] / 8e6:.1f} up, {summary['downlink_bits_paper'] / 8e6:.1f} down)."
     )
     print(summary["guarantee"])
     if refused := summary.get("refused_participations"):

@@ -11,6 +11,7 @@ from conftest import random_federation
 from fedpdm.algorithms import Broadcast, Examples, LocalPlan, Reports, fedpdm, scaffold
 from fedpdm.compression.indices import entropy_bits
 from fedpdm.compression.links import KINDS, Links, first_downlink, send_down, shared_support, support_radius
+from fedpdm.compression.messages import encode_message, receive
 from fedpdm.compression.sparsify import kept
 from fedpdm.compression.wire import encode, make_part
 from fedpdm.config import load_config, validate
@@ -136,6 +137,40 @@ def test_counted_bytes_are_those_of_the_encoded_message(kind, values):
     assert len(parts) == 2
     assert all(part.values.size == kept(0.3, 24) for part in parts)
     assert int(result.packed.bytes) == len(encode(parts, values))
+
+
+@pytest.mark.parametrize("algorithm", [fedpdm(rho=1.0, server_rule="dual-memory"), scaffold()], ids=lambda a: a.name)
+@pytest.mark.parametrize(
+    "links", [Links(), Links("topk", 0.3), Links("shared-randk", 0.3, values="int8")], ids=lambda x: x.kind
+)
+def test_a_round_through_bytes_is_the_round(algorithm, links):
+    """And what is malformed, too large or not what was agreed is left out by name, while the round goes on."""
+    federation = random_federation(SIZES, features=8)
+    setup = Setup(Problem(softmax(), penalties.none()), algorithm, LocalPlan(4, 1, 0.3), links=links)
+    x0 = jax.random.normal(KEY, (3, 8))
+    state = algorithm.init_server(x0, 6)
+    broadcast = algorithm.broadcast(state)
+    support = shared_support(links, 0, 0, x0)
+    work = functools.partial(client_round, setup)
+    results = [
+        work(examples_of(federation, i), algorithm.init_client(x0), broadcast, 0, jax.random.key(i), support) for i in range(3)
+    ]
+    messages = {i: encode_message(links, result.packed) for i, result in enumerate(results)}
+    assert [len(m) for m in messages.values()] == [int(r.packed.bytes) for r in results]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[(r.packed.message, r.packed.sent) for r in results])
+    direct = Reports(stacked[0], jnp.arange(3), jnp.ones(3, bool), stacked[1], 1.2)
+    received = receive(links, algorithm, broadcast, messages, support, travel=1.2)
+    assert received.refused == {}
+    expected = server_round(setup, state, broadcast, direct)
+    jax.tree.map(np.testing.assert_array_equal, server_round(setup, state, broadcast, received.reports), expected)
+
+    dimension = 24
+    whole = encode([make_part(np.full(dimension, 2.0), np.ones(dimension, bool))] * len(jax.tree.leaves(results[0].message)))
+    hostile = {3: messages[0][:-1], 4: b"", 5: whole if links.uplink < 1 else messages[0] + b"x"}
+    both = receive(links, algorithm, broadcast, messages | hostile, support, travel=1.2)
+    assert both.refused.keys() == {3, 4, 5}
+    assert all(": " in reason for reason in both.refused.values())
+    jax.tree.map(np.testing.assert_allclose, server_round(setup, state, broadcast, both.reports), expected)
 
 
 def test_totals_add_up_over_rounds_and_survive_many_mebibytes():

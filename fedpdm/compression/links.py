@@ -70,6 +70,10 @@ class Links(NamedTuple):
         """Whether the coordinates of a round are known to all before it."""
         return self.uplink < 1 and self.kind in SUPPORTED
 
+    def count(self, size: int) -> int:
+        """How many of a vector's coordinates a client sends."""
+        return kept(self.uplink, size)
+
     @property
     def holds(self) -> bool:
         """Whether the model stays as it is where nobody sent anything; else it becomes the prox of zero there."""
@@ -83,6 +87,7 @@ class Packed(NamedTuple):
     sent: Any  # masks like the message; None: everything
     bytes: Array
     index_bytes: Array
+    bytes_per_value: Any  # tree like the message
 
 
 class Downlink(NamedTuple):
@@ -103,7 +108,7 @@ def shared_support(links: Links, seed: Array | int, round_index: Array | int, x0
     """The coordinates that may move in this round, from public values alone; None: all of them."""
     if not links.has_support:
         return None
-    count = kept(links.uplink, x0.size)
+    count = links.count(x0.size)
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), round_index), SUPPORT_KEY)
     if links.kind == "shared-randk":
         return random_mask(key, x0.shape, count)
@@ -120,7 +125,7 @@ def select(links: Links, before: Any, after: Any, silent: Any, support: Array | 
     if support is not None:
         return jax.tree.map(lambda leaf: support, after)
     leaves, tree = jax.tree.flatten(before if links.kind == "topk" else after)
-    counts = [kept(links.uplink, leaf.size) for leaf in leaves]
+    counts = [links.count(leaf.size) for leaf in leaves]
     if links.kind == "randk":
         masks = [random_mask(jax.random.fold_in(key, i), leaves[i].shape, k) for i, k in enumerate(counts)]
     else:
@@ -135,13 +140,14 @@ def pack(links: Links, message: Any, sent: Any, noise: Any) -> Packed:
     leaves, tree = jax.tree.flatten(message)
     masks = [jnp.ones(leaf.shape, bool) for leaf in leaves] if sent is None else jax.tree.leaves(sent)
     shared = sent is None or links.has_support
-    total, indices, arrived = jnp.int32(HEADER_BYTES), jnp.int32(0), []
+    total, indices, arrived, widths = jnp.int32(HEADER_BYTES), jnp.int32(0), [], []
     for leaf, mask, sigma in zip(leaves, masks, jax.tree.leaves(noise), strict=True):
         value, each = rounded(leaf, mask, links.values, sigma)
         arrived.append(value)
+        widths.append(each)
         total += part_bytes(mask, each, shared)
         indices += 0 if shared else index_bytes(mask)
-    return Packed(jax.tree.unflatten(tree, arrived), sent, total, indices)
+    return Packed(jax.tree.unflatten(tree, arrived), sent, total, indices, jax.tree.unflatten(tree, widths))
 
 
 def first_downlink(broadcast: Broadcast, clients: int) -> Downlink:

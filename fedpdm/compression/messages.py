@@ -1,0 +1,81 @@
+"""Between a client's result and bytes: what a deployment sends, and what its server makes of what comes in."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedpdm.algorithms.base import Algorithm, Broadcast, Reports
+from fedpdm.compression.links import Links, Packed
+from fedpdm.compression.values import KINDS
+from fedpdm.compression.wire import Part, WireError, decode, encode, make_part, spread
+
+__all__ = ["Received", "encode_message", "receive"]
+
+LARGEST = 1e6  # a message with a larger magnitude is refused: no model of norm-1 features gets there
+
+
+class Received(NamedTuple):
+    """A round's reports, and why messages are not among them."""
+
+    reports: Reports
+    refused: dict[int, str]  # client -> reason and sentence
+
+
+def encode_message(links: Links, packed: Packed) -> bytes:
+    """The client's message as bytes: exactly as many as `packed.bytes` says."""
+    kinds = {width: kind for kind, width in KINDS.items()}
+    leaves = jax.tree.leaves(packed.message)
+    masks = [np.ones(leaf.shape, bool) for leaf in leaves] if packed.sent is None else jax.tree.leaves(packed.sent)
+    widths = jax.tree.leaves(packed.bytes_per_value)
+    parts = [
+        make_part(np.asarray(leaf), np.asarray(mask), shared=links.has_support, kind=kinds[int(width)])
+        for leaf, mask, width in zip(leaves, masks, widths, strict=True)
+    ]
+    return encode(parts)
+
+
+def receive(
+    links: Links,
+    algorithm: Algorithm,
+    broadcast: Broadcast,
+    messages: Mapping[int, bytes],
+    support: Array | None = None,
+    travel: Array | float = 1.0,
+    limit: float = LARGEST,
+) -> Received:
+    """The reports of a round from what came in, by client; a message that is not what it must be counts as absent.
+
+    Nothing of a refused message reaches the model. `support` is the round's own, which the server knows.
+    """
+    silent, tree = jax.tree.flatten(algorithm.silent(broadcast))
+    shapes = [leaf.shape for leaf in silent]
+    known = None if support is None else np.flatnonzero(np.asarray(support))
+    refused: dict[int, str] = {}
+    values = [np.zeros((len(messages), *shape), np.float32) for shape in shapes]
+    masks = [np.zeros((len(messages), *shape), bool) for shape in shapes]
+    for place, (client, data) in enumerate(messages.items()):
+        try:
+            parts = decode(data, dimensions=[leaf.size for leaf in silent], supports=[known] * len(silent), limit=limit)
+            _require_count(links, parts, known)
+        except WireError as error:
+            refused[client] = f"{error.reason}: {error}"
+            continue
+        for leaf, part in enumerate(parts):
+            value, mask = spread(part, known)
+            values[leaf][place], masks[leaf][place] = value.reshape(shapes[leaf]), mask.reshape(shapes[leaf])
+    present = jnp.array([client not in refused for client in messages])
+    stacked = (jax.tree.unflatten(tree, [jnp.asarray(a) for a in arrays]) for arrays in (values, masks))
+    message, sent = stacked
+    return Received(Reports(message, jnp.array(list(messages), jnp.int32), present, sent, travel), refused)
+
+
+def _require_count(links: Links, parts: list[Part], support: np.ndarray | None) -> None:
+    """A client sends what was agreed, neither more nor less: else it could weigh more in the element-wise mean."""
+    for part in parts:
+        agreed = part.dimension if links.uplink == 1 else links.count(part.dimension) if support is None else len(support)
+        if len(part.values) != agreed:
+            raise WireError("count", f"Expected {agreed} of {part.dimension} coordinates, got {len(part.values)}.")
