@@ -55,5 +55,5 @@ def test_validation_examples_are_held_out_of_training_and_in_the_test_data_s_pla
     assert len(split.labels) == len(dataset.labels) - 300
     rows = {row.tobytes() for row in dataset.test_features}
     assert not rows & {row.tobytes() for row in split.test_features}
-    with pytest.raises(ConfigError, match="data.validation"):
+    with pytest.raises(ConfigError, match=r"data\.validation"):
         hold_out(dataset, len(dataset.labels))
