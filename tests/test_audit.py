@@ -85,8 +85,8 @@ def test_too_little_noise_is_found():
     honest = setup.privacy.release_solution
 
     def quiet(x, release):
-        noised, cost = honest(x, release)
-        return x + (noised - x) / 5, cost
+        noised = honest(x, release)
+        return noised._replace(value=x + (noised.value - x) / 5)
 
     result = run(setup._replace(privacy=setup.privacy._replace(release_solution=quiet)), claim, "canary")
     assert result.breached
