@@ -269,6 +269,8 @@ def paper_summary(config: Config, simulation: Simulation) -> dict[str, Any]:
     """Nothing is proven: the nominal figure, and what its noise is worth if Theorem 1's sensitivity is granted."""
     p = config.privacy
     face_value = paper_face_value(simulation, p.delta)
+    un_noised = config.compression.kind == "topk" and config.compression.uplink < 1
+    indices = "the indices that are sent depend on values without noise, " if un_noised else ""
     return {
         "delta": p.delta,
         "relation": "add-remove",
@@ -278,7 +280,7 @@ def paper_summary(config: Config, simulation: Simulation) -> dict[str, Any]:
             f"Nothing is guaranteed: epsilon = {p.epsilon:g} is nominal (Theorems 1 and 2 of the paper, add-remove). With "
             f"Theorem 1's sensitivity and the sampling of data granted, the same noise composes to epsilon = {face_value:.4g} "
             f"at delta = {p.delta:g} (PLD); but that sensitivity does not hold: the dual is un-noised private state, the "
-            "number of steps depends on the data, and participations are counted in expectation (docs/privacy.md, "
+            f"number of steps depends on the data, {indices}and participations are counted in expectation (docs/privacy.md, "
             "`fedpdm privacy audit`)."
         ),
     }

@@ -94,13 +94,16 @@ def client_round(
     steps = jnp.int32(setup.local.steps) if privacy.mechanism == "sound" else info.steps
     distance = travel_at(setup, round_index, steps)
     gain = algorithm.gain(distance)
-    state, message = algorithm.client_update(state, broadcast, x, distance)
+    new_state, message = algorithm.client_update(state, broadcast, x, distance)
     released = privacy.release_message(message, release._replace(steps=info.steps, gain=gain))
     sent = select(setup.links, message, released.value, algorithm.silent(broadcast), support, choice_key)
+    if sent is not None and algorithm.holds_unsent:
+        told = jax.tree.leaves(sent)[-1]
+        new_state = jax.tree.map(lambda new, old: jnp.where(told, new, old), new_state, state)
     noise = jax.tree.map(lambda factor: factor * (solution.noise + released.noise), gain)
     packed = pack(setup.links, released.value, sent, noise)
     cost = step_cost + solution.cost + released.cost
-    return ClientResult(state, packed, x, info, cost, jnp.asarray(jax.tree.leaves(noise)[0]))
+    return ClientResult(new_state, packed, x, info, cost, jnp.asarray(jax.tree.leaves(noise)[0]))
 
 
 def server_round(setup: Setup, server_state: Any, broadcast: Broadcast, reports: Reports) -> Any:

@@ -18,6 +18,7 @@ __all__ = ["Result", "run_sweep"]
 # What is kept of a run: "config" (its digest), "seed", curves "round", "accuracy", "uplink_bytes", "downlink_bytes", and the
 # numbers of its end: "last", "averaged", "nonzero_fraction", "objective", "stationarity", "seconds"; or "diverged" alone.
 Result = dict[str, Any]
+VERSION = 1  # of what a result means: raise it when the same settings give other results, and old ones are run again
 OnResult = Callable[[int, int, Config, Result], None]
 
 
@@ -52,12 +53,13 @@ def _run(simulation: Simulation, config: Config) -> Result:
     try:
         rows = list(simulation.rows())
     except DivergedError as error:
-        return {"config": digest(config), "seed": config.seed, "diverged": str(error)}
+        return {"config": digest(config), "version": VERSION, "seed": config.seed, "diverged": str(error)}
     seconds = time.perf_counter() - began - (simulation.compile_seconds - compiled)
     measured = [row for row in rows if "test_accuracy" in row]
     last = {key: value for row in rows for key, value in row.items()}
     return {
         "config": digest(config),
+        "version": VERSION,
         "seed": config.seed,
         "round": [row["round"] for row in measured],
         "accuracy": [row["test_accuracy"] for row in measured],
@@ -93,7 +95,8 @@ def _read(store: Path) -> dict[str, Result]:
             result = json.loads(line)
         except json.JSONDecodeError:  # a line that a killed sweep left unfinished
             continue
-        results[result["config"]] = result
+        if result.get("version", 1) == VERSION:
+            results[result["config"]] = result
     return results
 
 

@@ -80,6 +80,23 @@ def test_replace_one_is_twice_the_shift_and_holds():
     assert result.measured_shift == pytest.approx(result.theory_shift, abs=3.5 * standard_error(result))
 
 
+@pytest.mark.parametrize("kind", ["shared-randk", "public-topk"])
+def test_a_support_is_attacked_as_hard_and_holds(kind):
+    config = audit.small_config("sound", "canary", 4.0, "linearised")
+    config = config.model_copy(update={"compression": config.compression.model_copy(update={"kind": kind, "uplink": 0.5})})
+    result = audit.audit_federation(config, FEDERATION, "canary", runs=RUNS)
+    assert not result.breached
+    assert 0.4 * result.theory_shift < result.measured_shift < result.theory_shift + 3.5 * standard_error(result)
+
+
+def test_the_first_vector_of_scaffold_is_attacked():
+    config = audit.small_config("sound", "canary", 4.0, "linearised")
+    config = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"name": "scaffold"})})
+    result = audit.audit_federation(config, FEDERATION, "canary", runs=RUNS)
+    assert not result.breached
+    assert 3.5 * standard_error(result) < result.measured_shift < result.theory_shift + 3.5 * standard_error(result)
+
+
 def test_too_little_noise_is_found():
     setup, _, claim = sound("canary")
     honest = setup.privacy.release_solution

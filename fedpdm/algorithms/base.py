@@ -86,6 +86,9 @@ class Algorithm(NamedTuple):
         `broadcast -> message` of a client that has nothing to say; what a coordinate that is not sent stands for.
     gain
         `travel -> tree like a message`: how far each of its vectors moves when the local solution moves by 1.
+    holds_unsent
+        Whether a client's state stays as it is where its message's last vector was not sent: a must where the server adds up
+        what it hears of the states, as what it does not hear would be lost for good.
     """
 
     name: str
@@ -98,6 +101,7 @@ class Algorithm(NamedTuple):
     broadcast: Callable[[type_of_state], Broadcast] = lambda server_state: Broadcast(server_state.x0)
     silent: Callable[[Broadcast], type_of_message] = lambda broadcast: broadcast.x0
     gain: Callable[[Array], type_of_message] = lambda travel: 1.0
+    holds_unsent: bool = False
 
 
 def _like(flags: Array, values: Array) -> Array:

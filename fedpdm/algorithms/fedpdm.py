@@ -39,7 +39,8 @@ def fedpdm(*, rho: float, server_rule: str = "participants") -> Algorithm:
     - "participants": mean of $y_i$ over the round's participants (the paper);
     - "cached": mean over all N of the last $y_i$ that each client sent;
     - "dual-memory": mean of $x_i$ over the participants, minus the mean of $\lambda_i$ over all N, divided by $\rho$.
-      The server recomputes both from $y_i$ alone: $\lambda_i' = (\lambda_i + \rho (x_0 - y_i))/2$.
+      The server recomputes both from $y_i$ alone: $\lambda_i' = (\lambda_i + \rho (x_0 - y_i))/2$. Where a coordinate is
+      not sent its memory stays behind the client's own dual, and catches up by halves whenever it is.
 
     With full participation the three are the same.
     """

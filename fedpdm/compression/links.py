@@ -96,6 +96,7 @@ class Downlink(NamedTuple):
     copy: Broadcast  # what a client has that has received everything
     source: Broadcast  # the server's own values that the copy was made from: they differ by the rounding of what is sent
     changed: Broadcast  # the round in which each coordinate of the copy was last sent; -1: never
+    width: Broadcast  # the bytes of each value of the copy
     heard: Array  # [clients]: the last round that each client received; -1: none
 
 
@@ -112,8 +113,8 @@ def shared_support(links: Links, seed: Array | int, round_index: Array | int, x0
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), round_index), SUPPORT_KEY)
     if links.kind == "shared-randk":
         return random_mask(key, x0.shape, count)
-    if count == 1:
-        return top_k_mask(x0, 1)
+    if count == 1:  # the largest alone would be the same one for ever
+        return random_mask(key, x0.shape, 1)
     large = top_k_mask(x0, count // 2)
     return top_k_mask(jnp.where(large, 2.0, jax.random.uniform(key, x0.shape)), count)
 
@@ -154,7 +155,8 @@ def first_downlink(broadcast: Broadcast, clients: int) -> Downlink:
     """Before anything was sent."""
     nothing = jax.tree.map(jnp.zeros_like, broadcast)
     never = jax.tree.map(lambda leaf: jnp.full(leaf.shape, -1, jnp.int32), broadcast)
-    return Downlink(nothing, nothing, never, jnp.full(clients, -1, jnp.int32))
+    width = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 4, jnp.int32), broadcast)
+    return Downlink(nothing, nothing, never, width, jnp.full(clients, -1, jnp.int32))
 
 
 def send_down(
@@ -166,32 +168,49 @@ def send_down(
     sent every coordinate of the copy that changed since, so all participants work with the same model.
     """
     leaves, tree = jax.tree.flatten(broadcast)
-    notes = zip(*(jax.tree.leaves(tree) for tree in downlink[:3]), strict=True)
-    received, source, changed, sizes = [], [], [], jnp.full(clients.shape, HEADER_BYTES, jnp.int32)
-    for leaf, (copy, origin, change) in zip(leaves, notes, strict=True):
+    notes = zip(*(jax.tree.leaves(part) for part in downlink[:4]), strict=True)
+    sizes = jnp.full(clients.shape, HEADER_BYTES, jnp.int32)
+    after = []
+    for place, (leaf, old) in enumerate(zip(leaves, notes, strict=True)):
+        sigma = noise if place == 0 else jnp.float32(0.0)  # what is known of the noise is that of x0
         if links.downlink_kind == "difference":
-            moved = leaf != origin
-            news = moved & top_k_mask(jnp.where(moved, leaf - copy, 0.0), kept(links.downlink, leaf.size))
-            value, each = rounded(leaf, news, links.values, noise)
-            received.append(jnp.where(news, value, copy))
-            source.append(jnp.where(news, leaf, origin))
-            changed.append(jnp.where(news, round_index, change))
+            new = _differences(links, leaf, old, round_index, sigma)
             since = downlink.heard[clients].reshape(-1, *(1,) * leaf.ndim)
-            sizes += jax.vmap(lambda mask, each=each: _down_bytes(mask, each))(changed[-1] > since)
+            sizes += jax.vmap(_down_bytes, (0, None))(new[2] > since, new[3])
         else:
             mask = leaf != 0 if links.downlink == 1 else top_k_mask(leaf, kept(links.downlink, leaf.size)) & (leaf != 0)
-            value, each = rounded(leaf, mask, links.values, noise)
-            received.append(value)
-            source.append(leaf)
-            changed.append(change)
-            sizes += _down_bytes(mask, each)
+            value, each = rounded(leaf, mask, links.values, sigma)
+            new = (value, leaf, old[2], jnp.full(leaf.shape, each))
+            sizes += _down_bytes(mask, new[3])
+        after.append(new)
     heard = downlink.heard.at[clients].max(jnp.where(present, round_index, -1))
-    result, origins, rounds = (jax.tree.unflatten(tree, part) for part in (received, source, changed))
-    return result, Downlink(result, origins, rounds, heard), jnp.where(present, sizes, 0)
+    trees = [jax.tree.unflatten(tree, part) for part in zip(*after, strict=True)]
+    return trees[0], Downlink(trees[0], trees[1], trees[2], trees[3], heard), jnp.where(present, sizes, 0)
 
 
-def _down_bytes(mask: Array, each: Array) -> Array:
+def _differences(links: Links, leaf: Array, old: tuple[Array, ...], round_index: Array, noise: Array) -> tuple[Array, ...]:
+    """Copy, source, changed and width of one vector after the largest differences were sent.
+
+    A client may be sent values of several rounds in one message, so they must be exact in one type: float16 and float32 fit
+    into float32, codes of int8 with a step of their own each do not. So "int8" and "auto" go no coarser than float16 here.
+    """
+    copy, source, changed, width = old
+    moved = leaf != source
+    news = moved & top_k_mask(jnp.where(moved, leaf - copy, 0.0), kept(links.downlink, leaf.size))
+    _, each = rounded(leaf, news, links.values, noise)
+    each = jnp.maximum(each, 2)
+    value = jnp.where(each == 2, rounded(leaf, news, "float16", noise)[0], leaf)
+    return (
+        jnp.where(news, value, copy),
+        jnp.where(news, leaf, source),
+        jnp.where(news, round_index, changed),
+        jnp.where(news, each, width),
+    )
+
+
+def _down_bytes(mask: Array, width: Array) -> Array:
     """Zeros are not sent; a vector with nothing to send still holds one coordinate. Whole vectors need no indices."""
+    each = jnp.maximum(jnp.max(jnp.where(mask, width, 0)), 1)
     first = jnp.zeros(mask.size, bool).at[0].set(True).reshape(mask.shape)
     sparse = part_bytes(jnp.where(jnp.any(mask), mask, first), each)
     return jnp.minimum(sparse, part_bytes(jnp.ones(mask.shape, bool), each, True))

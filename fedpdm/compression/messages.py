@@ -67,7 +67,7 @@ def receive(
         for leaf, part in enumerate(parts):
             value, mask = spread(part, known)
             values[leaf][place], masks[leaf][place] = value.reshape(shapes[leaf]), mask.reshape(shapes[leaf])
-    present = jnp.array([client not in refused for client in messages])
+    present = jnp.array([client not in refused for client in messages], bool)
     stacked = (jax.tree.unflatten(tree, [jnp.asarray(a) for a in arrays]) for arrays in (values, masks))
     message, sent = stacked
     return Received(Reports(message, jnp.array(list(messages), jnp.int32), present, sent, travel), refused)

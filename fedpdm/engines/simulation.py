@@ -306,9 +306,11 @@ def _totals(traffic: np.ndarray) -> dict[str, int]:
 
 def _add(traffic: Array, sizes: Array) -> Array:
     """The totals `[links, 2]` with every message's bytes `[links, messages]` added."""
-    low = traffic[:, 1] + jnp.sum(sizes & (2**MEBIBYTE - 1), axis=1)
-    high = traffic[:, 0] + jnp.sum(sizes >> MEBIBYTE, axis=1) + (low >> MEBIBYTE)
-    return jnp.stack([high, low & (2**MEBIBYTE - 1)], axis=1)
+    half = MEBIBYTE // 2  # so that a million messages do not overflow a word
+    low = traffic[:, 1] + jnp.sum(sizes & (2**half - 1), axis=1)
+    middle = jnp.sum((sizes >> half) & (2**half - 1), axis=1) + (low >> half)
+    high = traffic[:, 0] + jnp.sum(sizes >> MEBIBYTE, axis=1) + (middle >> half)
+    return jnp.stack([high, ((middle & (2**half - 1)) << half) + (low & (2**half - 1))], axis=1)
 
 
 def _one_round(

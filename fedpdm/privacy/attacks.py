@@ -20,7 +20,6 @@ import numpy as np
 from jax import Array
 from scipy.special import logsumexp
 
-from fedpdm.algorithms.base import Broadcast
 from fedpdm.algorithms.local import Examples
 from fedpdm.compression.links import Links, shared_support
 from fedpdm.privacy.accounting import Relation
@@ -182,11 +181,13 @@ class _Runner:
 
     def _one(self, examples: Examples, seed: Array, noisy: Array) -> tuple[Array, Array]:
         setup = self._setup._replace(privacy=_switchable(self._setup.privacy, noisy))
+        broadcast = setup.algorithm.broadcast(setup.algorithm.init_server(self.x0, 1))
 
         def participate(state: Any, t: Array) -> tuple[Any, tuple[Array, Array]]:
-            broadcast, key = Broadcast(self.x0), client_key(seed, t, examples.client)
-            result = client_round(setup, examples, state, broadcast, t, key, shared_support(setup.links, seed, t, self.x0))
-            return result.state, (result.message, jnp.asarray(result.cost))
+            # A support is public, and the same whatever the data: it goes with the audit's seed, not with the run's.
+            support = shared_support(setup.links, self._seed, t, self.x0)
+            result = client_round(setup, examples, state, broadcast, t, client_key(seed, t, examples.client), support)
+            return result.state, (jax.tree.leaves(result.message)[0], jnp.asarray(result.cost))
 
         _, (messages, costs) = jax.lax.scan(participate, setup.algorithm.init_client(self.x0), self.rounds)
         return messages, jnp.sum(costs)

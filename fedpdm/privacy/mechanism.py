@@ -110,7 +110,11 @@ def sound_every_step(sensitivity: Callable[[Release], Number], noise_multiplier:
 
         return noise, jnp.float32(steps * noise_multiplier**-2)
 
-    return Privacy("sound", untouched, untouched, gradient_noise)
+    def release_solution(x: Array, release: Release) -> Released:
+        """Noised already: at least the last step's noise is in it, and all of it is paid for."""
+        return Released(x, jnp.float32(0.0), jnp.asarray(release.step_size * noise_multiplier * sensitivity(release)))
+
+    return Privacy("sound", release_solution, untouched, gradient_noise)
 
 
 def paper(*, rho: float, clip: float, epsilon: float, delta: float, batch_size: int, share: float, rounds: int) -> Privacy:
@@ -139,6 +143,6 @@ def paper(*, rho: float, clip: float, epsilon: float, delta: float, batch_size: 
             leaf + simulation_noise(key, leaf.shape, gain * s / ratio)
             for leaf, key, gain in zip(leaves, keys, gains, strict=True)
         ]
-        return Released(jax.tree.unflatten(tree, noised), ratio**2, s / ratio)
+        return Released(jax.tree.unflatten(tree, noised), len(leaves) * ratio**2, s / ratio)
 
     return Privacy("paper", untouched, release_message)

@@ -135,7 +135,8 @@ def _bound(mode: str, clip: float, curvature: Curvature, local: LocalPlan, small
         return lambda r: bounds.one_pass(clip, r.step_size, local.batch_size)
     if not curvature.lowest > 0:
         raise ConfigError(
-            f"privacy.mode='certified' needs algorithm.rho={curvature.weight:g} > problem.beta/2={curvature.beta / 2:g}."
+            f"privacy.mode='certified' needs a proximal weight {curvature.weight:g} > problem.beta/2={curvature.beta / 2:g}: "
+            "algorithm.rho of fedpdm, mu of fedprox, alpha of feddyn; fedavg and scaffold have none."
         )
 
     def with_tolerance(r: Release) -> Number:

@@ -160,7 +160,8 @@ def restricted(loss: Loss, x0: Array, support: Array, radius: float) -> Loss:
     assert slopes is not None, f"{loss.name} has no slopes"
 
     def gradient(model: Array, features: Array, labels: Array, weights: Array) -> Array:
-        norms = jnp.sqrt(features**2 @ support.T.astype(features.dtype))
+        # in full precision whatever the device: the bounds rest on this cut
+        norms = jnp.sqrt(jnp.matmul(features**2, support.T.astype(features.dtype), precision="highest"))
         cut = radius / jnp.maximum(norms, radius)
         scores = _linear_scores(x0, features) + cut * _linear_scores(jnp.where(support, model - x0, 0.0), features)
         return jnp.where(support, (cut * slopes(scores, labels, weights)).T @ features, 0.0)
