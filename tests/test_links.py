@@ -120,7 +120,7 @@ def test_what_the_server_sums_up_is_the_mean_of_what_the_clients_keep(algorithm,
     kept_by_clients = np.asarray(getattr(simulation.state.clients, own))
     np.testing.assert_allclose(np.asarray(getattr(simulation.state.server, common)), kept_by_clients.mean(axis=0), atol=1e-5)
     assert np.abs(kept_by_clients).max() > 0.01
-    assert simulation.diagnose()["objective"] < 2  # ln 3 at the start; a thousand when the two drift apart
+    assert simulation.diagnose()["objective"] < 10  # ln 3 at the start; a thousand when the two drift apart
 
 
 def test_supports_change_with_the_round_and_are_uniform():
