@@ -542,7 +542,7 @@ def test_more_than_one_pass_is_refused():
 
 
 def test_certified_needs_strong_convexity():
-    with pytest.raises(ConfigError, match=r"certified' needs algorithm\.rho=0\.5 > problem\.beta/2=0\.5"):
+    with pytest.raises(ConfigError, match=r"certified' needs a proximal weight 0\.5 > problem\.beta/2=0\.5"):
         planned(mode="certified", local=LocalPlan(5, 0, 0.3, tolerance=0.01), curvature=Curvature(0.5, 0.5, 1.0))
 
 
