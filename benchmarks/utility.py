@@ -71,14 +71,8 @@ GRID = {
         Cell("raw", "none", 0.03, 10, 100, 0.35),
         Cell("raw", "none", 0.03, 20, 100, 0.7),
     ],
-    ("adult", "piecewise"): [
-        Cell("piecewise", "none", 0.02, 10, 14, 0.35),
-        Cell("piecewise", "none", 0.03, 10, 30, 0.5),
-        Cell("piecewise", "none", 0.03, 10, 60, 0.5),
-        Cell("piecewise", "none", 0.03, 10, 100, 0.35),
-        Cell("piecewise", "none", 0.03, 20, 100, 0.7),
-    ],
 }
+GRID["adult", "piecewise"] = [cell._replace(features="piecewise") for cell in GRID["adult", "raw"]]
 WEIGHT = {"fedpdm": "rho", "fedprox": "mu", "feddyn": "alpha"}
 
 

@@ -256,8 +256,7 @@ def traffic_summary(config: Config, simulation: Simulation) -> dict[str, Any]:
     """Bytes as encoded, bits by the paper's formula 32 k T K, and the indices against log2 C(d, k)."""
     c, size, traffic = config.compression, simulation.model.size, simulation.traffic()
     summary: dict[str, Any] = {"uplink_bytes": traffic["uplink"], "downlink_bytes": traffic["downlink"]}
-    for link, share in (("uplink", c.uplink), ("downlink", c.downlink)):
-        summary[f"{link}_bits_paper"] = 32 * kept(share, size) * config.rounds.total * config.rounds.participants
+    summary |= simulation.paper_bits(config.rounds.total)
     if traffic["index"]:
         vectors = len(jax.tree.leaves(simulation.setup.algorithm.gain(jnp.float32(1.0))))
         least = entropy_bits(size, kept(c.uplink, size)) * vectors * int(simulation.taken_part().sum())

@@ -74,7 +74,8 @@ def test_folder_holds_what_was_asked_measured_and_learnt(tmp_path):
     assert summary["test_accuracy"] == pytest.approx(rows[-1]["test_accuracy"], abs=1e-6)
     # all ten clients in round 1, then four a round; 650 weights of 4 bytes, and a header of 12 + 5
     assert summary["uplink_bytes"] == (10 + 11 * 4) * (650 * 4 + 17) == rows[-1]["uplink_bytes"]
-    assert summary["uplink_bits_paper"] == 32 * 650 * 12 * 4
+    assert summary["uplink_bits_paper"] == 32 * 650 * 12 * 4 == rows[-1]["uplink_bits_paper"]
+    assert rows[4]["downlink_bits_paper"] == 32 * 650 * 5 * 4
 
 
 def test_averaged_model_is_the_mean_of_the_last_half(tmp_path):

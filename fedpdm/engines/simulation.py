@@ -16,6 +16,7 @@ from jax import Array
 from fedpdm.algorithms.base import Reports, element_wise_mean, replace_rows
 from fedpdm.algorithms.local import Examples
 from fedpdm.compression.links import Downlink, first_downlink, send_down, shared_support
+from fedpdm.compression.sparsify import kept
 from fedpdm.data.federation import Federation
 from fedpdm.errors import ConfigError, DivergedError
 from fedpdm.participation import roster
@@ -212,6 +213,12 @@ class Simulation:
         """Bytes so far, as encoded: "uplink", "downlink", and "index" for the indices within the uplink."""
         return _totals(np.asarray(self.state.traffic))
 
+    def paper_bits(self, rounds: int) -> dict[str, int]:
+        """Bits of the first `rounds` rounds by the paper's formula 32 k T K, each way."""
+        links, size = self.setup.links, self.state.server.x0.size
+        each = {"uplink": kept(links.uplink, size), "downlink": kept(links.downlink, size)}
+        return {f"{link}_bits_paper": 32 * k * rounds * self.schedule.participants for link, k in each.items()}
+
     @property
     def _tail_start(self) -> int:
         return min(int(self.schedule.rounds * (1 - self.schedule.tail)), self.schedule.rounds - 1)
@@ -297,7 +304,7 @@ class Simulation:
             if name != "bad_client" and value == value:  # a NaN is a measurement that was not due
                 row[name] = float(f"{value:.7g}") if name in FLOAT_COLUMNS else value
         totals = _totals(measured["traffic"][t - start])
-        return row | {"uplink_bytes": totals["uplink"], "downlink_bytes": totals["downlink"]}
+        return row | {"uplink_bytes": totals["uplink"], "downlink_bytes": totals["downlink"]} | self.paper_bits(t + 1)
 
 
 def _totals(traffic: np.ndarray) -> dict[str, int]:
