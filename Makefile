@@ -10,6 +10,7 @@ demo: $(STAMP)
 	$(BIN)/fedpdm run demo
 
 test: $(STAMP)
+	sh scripts/install_browser.sh
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)

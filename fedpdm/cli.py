@@ -87,7 +87,7 @@ def run(
         folder = RunFolder.reopen(resume)
         chosen = folder.config()
         if summary := folder.summary():
-            _report(folder.path, summary, as_json, note="This run was complete already.")
+            _finish(folder.path, summary, as_json, note="This run was complete already.")
             return
         simulation = experiment.build_simulation(chosen, experiment.build_federation(chosen, data_dir, progress=not quiet))
     else:
@@ -103,7 +103,21 @@ def run(
         except KeyboardInterrupt:
             print(f"\nfedpdm: interrupted. Go on with: fedpdm run --resume {folder.path}", file=sys.stderr)
             sys.exit(130)
-    _report(folder.path, summary, as_json)
+    _finish(folder.path, summary, as_json)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders of `fedpdm reproduce`.")],
+    out: Annotated[Path | None, typer.Option(help="The file to write (default: report.html in the first folder).")] = None,
+) -> None:
+    """Write one HTML page about runs: accuracy, guarantee, curves, model, clients. It needs no network.
+
+    Examples:  fedpdm report runs/mine  |  fedpdm report runs/a runs/b --out compared.html
+    """
+    from fedpdm.report import write_report
+
+    print(f"Report: {write_report(folders, out)}")
 
 
 @app.command()
@@ -172,9 +186,13 @@ def theory(
     Console().print(table)
 
 
-def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None = None) -> None:
+def _finish(path: Path, summary: dict[str, Any], as_json: bool, note: str | None = None) -> None:
+    """Write the report, and say in a few lines what came out."""
+    from fedpdm.report import write_report
+
+    page = write_report([path])
     if as_json:
-        print(json.dumps(summary | {"folder": str(path)}, indent=2))
+        print(json.dumps(summary | {"folder": str(path), "report": str(page)}, indent=2))
         return
     if note:
         print(note)
@@ -195,6 +213,7 @@ def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None
     if refused := summary.get("refused_participations"):
         print(f"{refused} participations were refused: the clients' budgets were used up.")
     print(f"Run folder: {path}")
+    print(f"Report: {page}  (open it in a browser)")
 
 
 if __name__ == "__main__":

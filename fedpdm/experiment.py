@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpdm.algorithms import ALGORITHMS, Algorithm, LocalPlan
+from fedpdm.clients import describe_clients
 from fedpdm.compression.indices import entropy_bits
 from fedpdm.compression.links import Links, support_radius
 from fedpdm.compression.sparsify import kept
@@ -206,7 +207,8 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
         seconds = _train(folder, simulation, digest(config), on_rows)
         summary = summarise(config, simulation, folder, seconds) | books.summary()
     models = {"model": simulation.model, "averaged_model": simulation.averaged_model}
-    folder.finish(models, {"data": config.data.name, "loss": config.problem.loss}, summary)
+    about = {"data": config.data.name, "loss": config.problem.loss}
+    folder.finish(models, about, describe_clients(simulation), summary)
     return summary
 
 

@@ -4,6 +4,7 @@
     metrics.jsonl           one line per round; append-only
     checkpoint.safetensors  the state after some round
     model.safetensors       the last and the tail-averaged model; when done
+    clients.json            what the simulator knows about its clients; when done
     summary.json            the results; written last, so its presence says that the run is complete
 
 Every file but metrics.jsonl is replaced in one step. Rows of metrics.jsonl that are newer than the checkpoint are cut
@@ -62,6 +63,7 @@ class RunFolder:
         self.metrics_path = path / "metrics.jsonl"
         self.checkpoint_path = path / "checkpoint.safetensors"
         self.model_path = path / "model.safetensors"
+        self.clients_path = path / "clients.json"
         self.summary_path = path / "summary.json"
         self._lock: Any = None
 
@@ -168,11 +170,14 @@ class RunFolder:
         kept = [row for row in self.rows() if row["round"] <= round_index]
         atomic_write(self.metrics_path, "".join(json.dumps(row) + "\n" for row in kept).encode())
 
-    def finish(self, models: dict[str, np.ndarray], about: dict[str, str], summary: dict[str, Any]) -> None:
-        """Write the models, then the summary."""
+    def finish(
+        self, models: dict[str, np.ndarray], about: dict[str, str], clients: dict[str, Any], summary: dict[str, Any]
+    ) -> None:
+        """Write the models, what is known about the clients, then the summary."""
         # One metadata entry only: safetensors writes several in an order that differs from process to process.
         metadata = {"fedpdm": json.dumps(about, sort_keys=True)}
         atomic_write(self.model_path, save({k: np.ascontiguousarray(v) for k, v in models.items()}, metadata))
+        atomic_write(self.clients_path, (json.dumps(clients, allow_nan=False) + "\n").encode())
         atomic_write(self.summary_path, _json(summary))
 
     def summary(self) -> dict[str, Any] | None:

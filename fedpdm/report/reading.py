@@ -1,0 +1,98 @@
+"""What a report is made from: run folders, and folders that `fedpdm reproduce` made."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedpdm.config import Config, validate
+from fedpdm.errors import UserError
+from fedpdm.report.spending import Spending, read_spending
+from fedpdm.runs import RunFolder, read_models
+
+__all__ = ["Run", "Study", "read_folders"]
+
+MOST_RUNS = 8  # as many as there are colours that everybody can tell apart
+
+
+class Run(NamedTuple):
+    """A finished run.
+
+    Attributes
+    ----------
+    clients
+        What clients.json holds; empty when the folder has none, as after a deployment.
+    spending
+        What the ledger says; None when no ledger was kept.
+    """
+
+    name: str
+    manifest: dict[str, Any]
+    config: Config
+    summary: dict[str, Any]
+    rows: list[dict[str, Any]]
+    clients: dict[str, Any]
+    model: np.ndarray
+    spending: Spending | None
+
+
+class Study(NamedTuple):
+    """A reproduction: its claims with their verdicts, the lines that say how it was made, and its figures."""
+
+    name: str
+    claims: list[dict[str, Any]]
+    about: list[str]
+    figures: list[Path]
+
+
+def read_folders(paths: Sequence[Path]) -> tuple[list[Run], list[Study]]:
+    """Read every folder; a folder of another kind, or a run that is not complete, is a UserError."""
+    runs: list[Run] = []
+    studies: list[Study] = []
+    for path, name in zip(paths, _names(paths), strict=True):
+        if (path / "manifest.json").is_file():
+            runs.append(_read_run(path, name))
+        elif (path / "claims.json").is_file():
+            studies.append(_read_study(path, name))
+        else:
+            raise UserError(
+                f"{path} holds neither a run (manifest.json) nor a reproduction (claims.json): name the folder that "
+                "`fedpdm run` or `fedpdm reproduce` printed at its end."
+            )
+    if len(runs) > MOST_RUNS:
+        raise UserError(f"A report shows at most {MOST_RUNS} runs beside each other, and these are {len(runs)}: name fewer.")
+    return runs, studies
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The folders' own names, or as they were written where two are the same."""
+    short = [path.resolve().name for path in paths]
+    return [str(path) if short.count(name) > 1 else name for path, name in zip(paths, short, strict=True)]
+
+
+def _read_run(path: Path, name: str) -> Run:
+    folder = RunFolder(path)
+    summary = folder.summary()
+    if summary is None:
+        raise UserError(f"The run in {path} is not complete (no summary.json): finish it with `fedpdm run --resume {path}`.")
+    manifest, rows = folder.manifest(), folder.rows()
+    try:
+        clients = json.loads(folder.clients_path.read_bytes()) if folder.clients_path.exists() else {}
+        model = read_models(path)["model"]
+    except Exception as error:
+        raise UserError(f"The run in {path} cannot be read: {error}.") from None
+    spending = read_spending(path / "ledger.sqlite", str(manifest.get("config_digest")), [row["round"] for row in rows])
+    return Run(name, manifest, validate(manifest.get("config", {})), summary, rows, clients, model, spending)
+
+
+def _read_study(path: Path, name: str) -> Study:
+    try:
+        claims = json.loads((path / "claims.json").read_bytes())
+    except ValueError as error:
+        raise UserError(f"{path / 'claims.json'} is not valid JSON: {error}.") from None
+    page = path / "claims.md"
+    lines = page.read_text(encoding="utf-8").splitlines() if page.exists() else []
+    about = [line.removeprefix("- ").replace("`", "") for line in lines if line.startswith(("- Command:", "- Commit:"))]
+    return Study(name, claims, about, sorted(path.glob("fig*.png")))
