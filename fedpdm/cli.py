@@ -87,7 +87,7 @@ def run(
         folder = RunFolder.reopen(resume)
         chosen = folder.config()
         if summary := folder.summary():
-            _finish(folder.path, summary, as_json, note="This run was complete already.")
+            _report(folder.path, summary, as_json, note="This run was complete already.")
             return
         simulation = experiment.build_simulation(chosen, experiment.build_federation(chosen, data_dir, progress=not quiet))
     else:
@@ -103,7 +103,7 @@ def run(
         except KeyboardInterrupt:
             print(f"\nfedpdm: interrupted. Go on with: fedpdm run --resume {folder.path}", file=sys.stderr)
             sys.exit(130)
-    _finish(folder.path, summary, as_json)
+    _report(folder.path, summary, as_json)
 
 
 @app.command()
@@ -186,7 +186,7 @@ def theory(
     Console().print(table)
 
 
-def _finish(path: Path, summary: dict[str, Any], as_json: bool, note: str | None = None) -> None:
+def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None = None) -> None:
     """Write the report, and say in a few lines what came out."""
     from fedpdm.report import write_report
 

@@ -16,13 +16,11 @@ NOTE = (
 
 
 def describe_clients(simulation: Simulation) -> dict[str, Any]:
-    """Every client's examples, labels held and participations, and the names of classes and columns (clients.json)."""
+    """Every client's examples, labels held and participations, for clients.json."""
     federation = simulation.federation
     counts = zip(federation.sizes.tolist(), federation.label_counts.tolist(), simulation.taken_part().tolist(), strict=True)
     return {
         "note": NOTE,
-        "class_names": list(federation.class_names),
-        "feature_names": list(federation.feature_names),
         "test_labels": np.bincount(federation.test_labels, minlength=federation.classes).tolist(),
         "clients": [
             {"client": client_name(i), "examples": examples, "labels": labels, "participations": times}

@@ -206,9 +206,12 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
     with open_books(folder.path / "ledger.sqlite", simulation, job=digest(config)) as books:
         seconds = _train(folder, simulation, digest(config), on_rows)
         summary = summarise(config, simulation, folder, seconds) | books.summary()
+    federation = simulation.federation
     models = {"model": simulation.model, "averaged_model": simulation.averaged_model}
     about = {"data": config.data.name, "loss": config.problem.loss}
-    folder.finish(models, about, describe_clients(simulation), summary)
+    names = {"class_names": federation.class_names, "feature_names": federation.feature_names}
+    folder.keep_clients(describe_clients(simulation))
+    folder.finish(models, about | names, summary)
     return summary
 
 

@@ -3,7 +3,7 @@
     manifest.json           settings, versions, seed, git commit, checksums of the data; written first
     metrics.jsonl           one line per round; append-only
     checkpoint.safetensors  the state after some round
-    model.safetensors       the last and the tail-averaged model; when done
+    model.safetensors       the last and the tail-averaged model, names of features and classes; when done
     clients.json            what the simulator knows about its clients; when done
     summary.json            the results; written last, so its presence says that the run is complete
 
@@ -30,7 +30,7 @@ from fedpdm.config import Config, digest, validate
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.version import __version__
 
-__all__ = ["RunFolder", "atomic_write", "read_models"]
+__all__ = ["RunFolder", "atomic_write", "read_about", "read_models"]
 
 SIMULATED = (
     "simulated: pseudo-random float32 normals from the run's seed, accounted as ideal Gaussian noise. Good for measuring "
@@ -170,14 +170,15 @@ class RunFolder:
         kept = [row for row in self.rows() if row["round"] <= round_index]
         atomic_write(self.metrics_path, "".join(json.dumps(row) + "\n" for row in kept).encode())
 
-    def finish(
-        self, models: dict[str, np.ndarray], about: dict[str, str], clients: dict[str, Any], summary: dict[str, Any]
-    ) -> None:
-        """Write the models, what is known about the clients, then the summary."""
+    def keep_clients(self, clients: dict[str, Any]) -> None:
+        """Write what the simulator knows about its clients."""
+        atomic_write(self.clients_path, (json.dumps(clients, allow_nan=False) + "\n").encode())
+
+    def finish(self, models: dict[str, np.ndarray], about: dict[str, Any], summary: dict[str, Any]) -> None:
+        """Write the models, then the summary."""
         # One metadata entry only: safetensors writes several in an order that differs from process to process.
         metadata = {"fedpdm": json.dumps(about, sort_keys=True)}
         atomic_write(self.model_path, save({k: np.ascontiguousarray(v) for k, v in models.items()}, metadata))
-        atomic_write(self.clients_path, (json.dumps(clients, allow_nan=False) + "\n").encode())
         atomic_write(self.summary_path, _json(summary))
 
     def summary(self) -> dict[str, Any] | None:
@@ -189,6 +190,12 @@ def read_models(path: Path) -> dict[str, np.ndarray]:
     """The models of a finished run: "model" and "averaged_model"."""
     with safe_open(path / "model.safetensors", framework="numpy") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """What the model file says about itself: data, loss, and the names of classes and columns."""
+    with safe_open(path / "model.safetensors", framework="numpy") as file:
+        return json.loads((file.metadata() or {}).get("fedpdm", "{}"))
 
 
 def _manifest(config: Config, checksums: dict[str, str]) -> dict[str, Any]:

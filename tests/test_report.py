@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from browser import look, open_browser
+from safetensors.numpy import save_file
 
 from fedpdm.config import load_config
 from fedpdm.errors import UserError
@@ -22,7 +23,7 @@ from fedpdm.report import write_report
 from fedpdm.report.charts import make_charts
 from fedpdm.report.reading import read_folders
 from fedpdm.report.words import guarantee
-from fedpdm.runs import RunFolder
+from fedpdm.runs import RunFolder, read_about, read_models
 
 SMALL = ["data.name=digits", "data.clients=10", "rounds.participants=4", "rounds.total=6", "metrics.diagnose_every=2"]
 PAPER = ["privacy.mechanism=paper", "privacy.epsilon=1.0", "local.steps=5"]
@@ -109,9 +110,9 @@ def test_weight_images_are_the_model(runs, page):
 def test_names_from_a_table_cannot_become_markup(runs, tmp_path):
     copy = tmp_path / "evil"
     shutil.copytree(runs[0], copy)
-    known = json.loads((copy / "clients.json").read_text())
-    known["class_names"][0] = known["feature_names"][0] = "</script><script>alert(1)</script>"
-    (copy / "clients.json").write_text(json.dumps(known))
+    about = read_about(copy)
+    about["class_names"][0] = about["feature_names"][0] = "</script><script>alert(1)</script>"
+    save_file(read_models(copy), copy / "model.safetensors", {"fedpdm": json.dumps(about)})
     assert "<script>alert(1)" not in write_report([copy]).read_text()
 
 
@@ -128,7 +129,7 @@ def test_mistakes_are_named(runs, tmp_path):
     half = tmp_path / "half"
     shutil.copytree(runs[0], half)
     (half / "summary.json").unlink()
-    with pytest.raises(UserError, match="not complete.*--resume"):
+    with pytest.raises(UserError, match=r"not complete.*--resume"):
         write_report([half])
     with pytest.raises(UserError, match="at most 8"):
         write_report([runs[0]] * 9)
@@ -238,9 +239,7 @@ def test_dark_when_the_reader_wants_dark_and_everything_on_paper(browser, page):
     colours = []
     for scheme in ("light", "dark"):
         look(browser, page, scheme=scheme)
-        colours.append(
-            browser.execute_script("const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]")
-        )
+        colours.append(browser.execute_script("const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]"))
     brightness = [[sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in pair] for pair in colours]
     assert brightness[0][0] > 700 > brightness[0][1]
     assert brightness[1][0] < 100 < brightness[1][1]

@@ -98,7 +98,7 @@ def _clients_view(run: Run) -> dict[str, Any]:
     """A row per client: what the simulator knows of it, and its account in the ledger."""
     known = {client["client"]: client for client in run.clients.get("clients", [])}
     accounts = {account["client"]: account for account in (run.spending.accounts if run.spending else [])}
-    classes = run.clients.get("class_names", [])
+    classes = run.class_names if known else []
     rows = []
     for name in dict.fromkeys([*known, *accounts]):
         client, account = known.get(name, {}), accounts.get(name)

@@ -47,9 +47,7 @@ class ModelView(NamedTuple):
 
 def view_model(run: Run) -> ModelView:
     """Images when the columns are the pixels of a square or oblong, else the largest coefficients."""
-    classes, width = run.model.shape
-    names = run.clients.get("feature_names") or [f"x{column}" for column in range(width)]
-    labels = run.clients.get("class_names") or [str(label) for label in range(classes)]
+    names, labels = run.feature_names, run.class_names
     sentence = _features_sentence(run, names)
     shape = _image_shape(names)
     if shape:

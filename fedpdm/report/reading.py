@@ -10,7 +10,7 @@ import numpy as np
 from fedpdm.config import Config, validate
 from fedpdm.errors import UserError
 from fedpdm.report.spending import Spending, read_spending
-from fedpdm.runs import RunFolder, read_models
+from fedpdm.runs import RunFolder, read_about, read_models
 
 __all__ = ["Run", "Study", "read_folders"]
 
@@ -24,6 +24,8 @@ class Run(NamedTuple):
     ----------
     clients
         What clients.json holds; empty when the folder has none, as after a deployment.
+    class_names, feature_names
+        What the model's rows and columns stand for.
     spending
         What the ledger says; None when no ledger was kept.
     """
@@ -35,6 +37,8 @@ class Run(NamedTuple):
     rows: list[dict[str, Any]]
     clients: dict[str, Any]
     model: np.ndarray
+    class_names: list[str]
+    feature_names: list[str]
     spending: Spending | None
 
 
@@ -80,11 +84,14 @@ def _read_run(path: Path, name: str) -> Run:
     manifest, rows = folder.manifest(), folder.rows()
     try:
         clients = json.loads(folder.clients_path.read_bytes()) if folder.clients_path.exists() else {}
-        model = read_models(path)["model"]
+        model, about = read_models(path)["model"], read_about(path)
     except Exception as error:
         raise UserError(f"The run in {path} cannot be read: {error}.") from None
     spending = read_spending(path / "ledger.sqlite", str(manifest.get("config_digest")), [row["round"] for row in rows])
-    return Run(name, manifest, validate(manifest.get("config", {})), summary, rows, clients, model, spending)
+    classes = about.get("class_names") or [str(label) for label in range(model.shape[0])]
+    features = about.get("feature_names") or [f"x{column}" for column in range(model.shape[1])]
+    config = validate(manifest.get("config", {}))
+    return Run(name, manifest, config, summary, rows, clients, model, classes, features, spending)
 
 
 def _read_study(path: Path, name: str) -> Study:
