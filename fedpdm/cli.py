@@ -7,22 +7,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
 from rich.console import Console
 from rich.table import Table
 
 from fedpdm.cli_features import features_app
 from fedpdm.cli_privacy import privacy_app
 from fedpdm.cli_study import register
+from fedpdm.completion import complete_config, complete_setting
 from fedpdm.config import load_config, preset_names, to_toml
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.version import __version__
 
 __all__ = ["app", "main"]
 
+typer.core.HAS_RICH = False  # plain help: boxes help nobody in a pipe, in a log or on a narrow screen
 app = typer.Typer(
-    no_args_is_help=True,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Federated primal-dual learning of sparse models. Start with `fedpdm run demo`.",
+    help="Federated primal-dual learning of sparse models, with proven privacy. `fedpdm COMMAND --help` has examples.",
 )
 config_app = typer.Typer(no_args_is_help=True, help="Look at settings.")
 data_app = typer.Typer(no_args_is_help=True, help="Get and describe data sets.")
@@ -32,21 +35,46 @@ app.add_typer(features_app, name="features")
 app.add_typer(privacy_app, name="privacy")
 register(app)
 
-ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.")]
-SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")]
+# Some versions of typer bring their own click, so its errors are reached through typer.
+UsageError: Any = typer.BadParameter.__base__
+HINT = """\
+New here? This takes ten seconds and downloads nothing:
+  fedpdm run demo --set data.name=digits --set data.clients=20 --set rounds.participants=5
+It ends with the path of a report to open in a browser. `fedpdm run demo` does the same on MNIST.
+"""
+
+ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.", autocompletion=complete_config)]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.", autocompletion=complete_setting),
+]
 DataDirOption = Annotated[
     Path | None, typer.Option("--data-dir", help="Folder that holds the data files (or set FEDPDM_DATA).")
+]
+TrackOption = Annotated[
+    list[str] | None, typer.Option(help="Also write to mlflow or tensorboard; may be repeated (see docs/tracking.md).")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def main() -> None:
-    """Run the command; a user's mistake ends in one line and exit code 2."""
+    """Run the command; a user's mistake ends in one line and exit code 2 (docs/command-line.md has all codes)."""
     try:
-        app()
+        sys.exit(app(prog_name="fedpdm", standalone_mode=False))
     except UserError as error:
         print(f"fedpdm: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except UsageError as error:
+        message = error.format_message()  # that of a group without a command is its whole help
+        more = f" See `{error.ctx.command_path} --help`." if error.ctx else ""
+        print(message if "\n" in message else f"fedpdm: {message.rstrip('.')}.{more}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        print("\nfedpdm: interrupted.", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of the pipe has seen enough
+        sys.stderr.close()
+        sys.exit(0)
 
 
 def _print_version(wanted: bool) -> None:
@@ -55,32 +83,45 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        print(HINT + "\n" + context.get_help())
 
 
 @app.command()
 def run(
-    config: Annotated[str | None, typer.Argument(help="A TOML file, or the name of a preset (default: demo).")] = None,
+    config: Annotated[
+        str | None,
+        typer.Argument(help="A TOML file, or the name of a preset (default: demo).", autocompletion=complete_config),
+    ] = None,
     settings: SetOption = None,
     out: Annotated[Path | None, typer.Option(help="The run folder (default: a new one below runs/).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    track: TrackOption = None,
 ) -> None:
     """Train a federated model.
 
-    Examples:  fedpdm run demo  |  fedpdm run paper-mnist --set rounds.total=50 --out runs/mine  |
-    fedpdm run --resume runs/mine
+    \b
+    Examples:
+      fedpdm run demo
+      fedpdm run paper-mnist --set rounds.total=50 --out runs/mine
+      fedpdm run --resume runs/mine
     """
     from fedpdm import experiment
     from fedpdm.progress import Progress
     from fedpdm.runs import RunFolder
+    from fedpdm.tracking import check_trackers, open_trackers
 
+    trackers = check_trackers(track or ())
     if resume:
         if config or settings or out:
             raise ConfigError("--resume goes on with the settings and folder of the run: drop CONFIG, --set and --out.")
@@ -97,9 +138,15 @@ def run(
         federation = experiment.build_federation(chosen, data_dir, progress=not quiet)
         simulation = experiment.build_simulation(chosen, federation)
         folder = RunFolder.create(path, chosen, federation.checksums)
-    with Progress(chosen.rounds.total, enabled=not quiet) as progress:
+    with Progress(chosen.rounds.total, enabled=not quiet) as progress, open_trackers(trackers, folder, chosen) as tracking:
+
+        def on_rows(rows: list[dict[str, Any]]) -> None:
+            progress.update(rows)
+            tracking.rows(rows)
+
         try:
-            summary = experiment.run(chosen, folder, simulation, progress.update)
+            summary = experiment.run(chosen, folder, simulation, on_rows)
+            tracking.finish(summary)
         except KeyboardInterrupt:
             print(f"\nfedpdm: interrupted. Go on with: fedpdm run --resume {folder.path}", file=sys.stderr)
             sys.exit(130)
@@ -113,7 +160,10 @@ def report(
 ) -> None:
     """Write one HTML page about runs: accuracy, guarantee, curves, model, clients. It needs no network.
 
-    Examples:  fedpdm report runs/mine  |  fedpdm report runs/a runs/b --out compared.html
+    \b
+    Examples:
+      fedpdm report runs/mine
+      fedpdm report runs/a runs/b --out compared.html
     """
     from fedpdm.report import write_report
 
@@ -122,7 +172,12 @@ def report(
 
 @app.command()
 def presets() -> None:
-    """List the presets."""
+    """List the presets: settings to start from.
+
+    \b
+    Example:
+      fedpdm presets
+    """
     for name in preset_names():
         c = load_config(name)
         print(
@@ -133,13 +188,23 @@ def presets() -> None:
 
 @config_app.command("show")
 def config_show(config: ConfigArgument, settings: SetOption = None) -> None:
-    """Print the full settings as TOML, with comments, to start a file from."""
+    """Print the full settings as TOML, with comments, to start a file from.
+
+    \b
+    Example:
+      fedpdm config show demo > mine.toml
+    """
     print(to_toml(load_config(config, settings or ())), end="")
 
 
 @data_app.command("fetch")
 def data_fetch(name: str, data_dir: DataDirOption = None) -> None:
-    """Get a data set into the cache, with its checksums verified."""
+    """Get a data set into the cache, with its checksums verified.
+
+    \b
+    Example:
+      fedpdm data fetch mnist
+    """
     from fedpdm.data import load_dataset
 
     dataset = load_dataset(name, data_dir=data_dir)
@@ -148,7 +213,12 @@ def data_fetch(name: str, data_dir: DataDirOption = None) -> None:
 
 @data_app.command("info")
 def data_info(name: str, data_dir: DataDirOption = None) -> None:
-    """Describe a data set: examples, features, classes, where it comes from."""
+    """Describe a data set: examples, features, classes, where it comes from.
+
+    \b
+    Example:
+      fedpdm data info digits
+    """
     from fedpdm.data import describe
 
     print(describe(name, data_dir=data_dir))
@@ -162,7 +232,12 @@ def theory(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what Theorem 3 promises for these settings: conditions, constants, bound."""
+    """Say what Theorem 3 promises for these settings: conditions, constants, bound.
+
+    \b
+    Example:
+      fedpdm theory paper-mnist --target 0.1
+    """
     from fedpdm import theory as theory_module
     from fedpdm.experiment import build_federation, build_simulation
 
@@ -180,9 +255,14 @@ def theory(
     if as_json:
         print(json.dumps({name: value for name, value, _ in lines}, indent=2))
         return
+    rows = [(name, f"{value:.4g}" if isinstance(value, float) else str(value), meaning) for name, value, meaning in lines]
+    if not sys.stdout.isatty():
+        for name, value, meaning in rows:
+            print(f"{name:24}{value:>12}  {meaning}")
+        return
     table = Table("quantity", "value", "meaning", title=f"Theorem 3 for {config}")
-    for name, value, meaning in lines:
-        table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value), meaning)
+    for row in rows:
+        table.add_row(*row)
     Console().print(table)
 
 
