@@ -129,6 +129,8 @@ def solve(
 
     def smooth_gradient(x: Array, step: Array) -> Array:
         gradient = data_gradient(x, step)
+        if problem.penalty_by == "subgradient":
+            gradient = gradient + jax.grad(problem.penalty.value)(x)
         return gradient + problem.beta * concave_gradient(x) if problem.beta else gradient
 
     def on_support(direction: Array) -> Array:
