@@ -59,7 +59,7 @@ def table(rows: Rows, seeds: int) -> Iterable[str]:
         "come from a public map of one example (`data.features`, `data.scaling`); mean and standard deviation of the test",
         f"accuracy over {seeds} seeds. Settings, and the choice between the last and the tail-averaged model, come from a",
         "validation split of the training data, for every algorithm from a grid of the same size; that choice is not counted",
-        "in epsilon. FedPDM has the server rule dual-memory, with which it is FedDyn when messages are dense: the two differ by",
+        "in epsilon. FedPDM has the server rule dual-memory, with which it is FedDyn when messages are dense: they differ by",
         "rounding alone. The grids were laid out in the light of exploratory runs of FedPDM: those for raw features looked at",
         "test accuracy, and so did the first comparison of maps for Adult, whose knots (`fedpdm features show piecewise`) were",
         "then chosen on a validation split.",
