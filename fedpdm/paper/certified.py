@@ -7,15 +7,29 @@ of the same size.
 """
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedpdm.config import Config, load_config
-from fedpdm.paper.statistics import t_interval, verdict
-from fedpdm.sweep import OnResult, run_sweep
+from fedpdm.paper.drawing import save
+from fedpdm.paper.first import NAMES, first_or_within, write_study
+from fedpdm.paper.progress import CellProgress
+from fedpdm.sweep import OnResult, Result, run_sweep
 
-__all__ = ["EPSILONS", "GRID", "Cell", "configs_of", "study", "verdicts", "best_others"]
+__all__ = ["EPSILONS", "GRID", "STORE", "TEXT", "Cell", "study", "verdicts", "draw", "run_certified"]
+
+STORE = "certified-cells.jsonl"
+TITLE = "The five algorithms at a certified epsilon"
+TEXT = (
+    "Sound mechanism, contractive mode, add/remove one example of one client, delta = 1e-5; 100 clients, 30 a round; MNIST "
+    "with four labels per client, Adult with one class; linear model with softmax loss on features of norm at most 1; test "
+    "accuracy. Settings, and the choice between the last and the tail-averaged model, come from a validation split of the "
+    "training data, for every algorithm from a grid of the same size (`fedpdm/paper/certified.py`); that choice is not "
+    "counted in epsilon. The grids were laid out in the light of exploratory runs of FedPDM that looked at test accuracy. "
+    "FedPDM has the server rule dual-memory, with which it is FedDyn when messages are dense: the two differ by rounding "
+    "alone."
+)
 
 EPSILONS = ("0.1", "0.2", "0.5", "1", "3", "10", "none")
 DELTA = 1e-5
@@ -132,34 +146,60 @@ def study(
     }
 
 
-def best_others(rows: Sequence[dict[str, Any]], name: Callable[[dict[str, Any]], str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """FedPDM's row and the best of the others, by mean accuracy."""
-    own = next(row for row in rows if name(row) == "fedpdm")
-    return own, max((row for row in rows if name(row) != "fedpdm"), key=lambda row: row["accuracy"])
-
-
 def verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For every data set, feature map and epsilon: is FedPDM first, or within the interval of the first?"""
-    points: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    """For every data set, feature map and epsilon with more than one algorithm: is FedPDM first?"""
+    points: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in rows:
-        points.setdefault((row["data"], row["features"], str(row["epsilon"])), []).append(row)
-    result = []
-    for (data, features, epsilon), own in points.items():
-        if len(own) < 2 or not any(row["algorithm"] == "fedpdm" for row in own):
-            continue
-        ours, best = best_others(own, lambda row: row["algorithm"])
-        gaps = [a - b for a, b in zip(ours["accuracies"], best["accuracies"], strict=True)]
-        interval = t_interval(gaps)
-        found = verdict(interval)
-        result.append(
-            {
-                "id": f"certified-{data}-{features}-{epsilon}",
-                "claim": f"{data}, {features}, epsilon {epsilon}: FedPDM is first, or within the interval of the first",
-                "check": f"test accuracy of FedPDM minus that of {best['algorithm']}, the best of the others; not below 0",
-                "effect": float(f"{interval.mean:.4g}"),
-                "interval": [float(f"{interval.low:.4g}"), float(f"{interval.high:.4g}")] if len(gaps) > 1 else None,
-                "verdict": "does not hold" if found == "does not hold" else "holds",
-                "seeds": len(gaps),
-            }
-        )
-    return result
+        points.setdefault((row["data"], row["features"], row["epsilon"]), {})[row["algorithm"]] = row["accuracies"]
+    return [
+        first_or_within(f"certified-{data}-{features}-{epsilon}", f"{data}, {features} features, epsilon {epsilon}", values)
+        for (data, features, epsilon), values in points.items()
+        if len(values) > 1 and "fedpdm" in values
+    ]
+
+
+def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Accuracy against epsilon, one panel per data set and feature map."""
+    from matplotlib.figure import Figure
+
+    panels = sorted({(row["data"], row["features"]) for row in rows})
+    height = -(-len(panels) // 2)
+    figure = Figure(figsize=(11, 3.6 * height), layout="constrained")
+    for axis, (data, features) in zip(figure.subplots(height, 2, squeeze=False).flat, panels, strict=False):
+        for color, (algorithm, name) in enumerate(NAMES.items()):
+            own = [row for row in rows if (row["data"], row["features"], row["algorithm"]) == (data, features, algorithm)]
+            private = [row for row in own if row["epsilon"] != "none"]
+            columns = [[float(row[key]) for row in private] for key in ("epsilon", "accuracy", "deviation")]
+            if private:
+                axis.errorbar(*columns, marker="o", markersize=4, capsize=3, color=f"C{color}", label=name)
+            for row in own:
+                if row["epsilon"] == "none":
+                    axis.axhline(row["accuracy"], linestyle=":", color=f"C{color}")
+        axis.set(xscale="log", xlabel="epsilon (add/remove one example, delta = 1e-5); dotted: not private")
+        axis.set(ylabel="test accuracy", title=f"{data}, {features} features")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize="small")
+    save(figure, path)
+
+
+def run_certified(folder: Path, seeds: int, quick: bool = False, show_progress: bool = True) -> list[dict[str, Any]]:
+    """Study (a) on raw features; write certified.csv, .png, .svg, .json and .md; returns the verdicts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    points = [
+        (data, algorithm, epsilon)
+        for data in (("adult",) if quick else ("adult", "mnist"))
+        for algorithm in NAMES
+        for epsilon in (("1",) if quick else EPSILONS)
+    ]
+    runs = sum(len(GRID[data, "raw"]) * len(TUNING_SEEDS[data]) + seeds for data, _, _ in points)
+    with CellProgress(runs, show_progress) as progress:
+
+        def say(done: int, total: int, config: Config, result: Result) -> None:
+            progress.step(f"{config.data.name} {config.algorithm.name} epsilon {config.privacy.epsilon} seed {config.seed}")
+
+        store = folder / STORE
+        rows = [study(data, "raw", algorithm, epsilon, seeds, store, say) for data, algorithm, epsilon in points]
+    found = verdicts(rows)
+    draw(rows, folder / "certified")
+    write_study("certified", TITLE, TEXT, folder, rows, found)
+    return found

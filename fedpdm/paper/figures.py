@@ -79,7 +79,7 @@ def chosen_figures(name: str) -> tuple[str, ...]:
     if name == "all":
         return FIGURES
     if name not in FIGURES:
-        raise ConfigError(f"Unknown figure {name!r}: choose one of {', '.join(FIGURES)}, or all.")
+        raise ConfigError(f"Unknown figure {name!r}: choose one of {', '.join(FIGURES)}, all, certified, heterogeneity.")
     return (name,)
 
 
