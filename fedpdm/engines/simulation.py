@@ -335,7 +335,7 @@ def _one_round(
         examples = Examples(data[0], data[1], data[2], client)
         return client_round(setup, examples, client_state, broadcast, t, client_key(seed, t, client), support)
 
-    result = jax.vmap(work)(chosen, jax.tree.map(lambda leaf: leaf[chosen], state.clients))
+    result = _over_clients(setup, work)(chosen, jax.tree.map(lambda leaf: leaf[chosen], state.clients))
     packed = result.packed
     reports = Reports(packed.message, chosen, present, packed.sent, travel_at(setup, t, setup.local.steps))
     server = server_round(setup, state.server, broadcast, reports)
@@ -365,6 +365,16 @@ def _one_round(
         traffic=_add(state.traffic, sizes),
     )
     return state, measured
+
+
+def _over_clients(setup: Setup, work: Callable[..., ClientResult]) -> Callable[..., ClientResult]:
+    """All participants at once, or, where a step reads all of a client's data on a CPU, one after the other.
+
+    In turn, a client's data stay in the cache for all of its steps; at once, every step would stream everybody's from memory.
+    """
+    if setup.local.batch_size or jax.default_backend() != "cpu":
+        return jax.vmap(work)
+    return lambda *columns: jax.lax.map(lambda row: work(*row), columns)
 
 
 def _check(setup: Setup, federation: Federation, schedule: Schedule) -> None:

@@ -15,6 +15,7 @@ from fedpdm.paper.effects import Table
 from fedpdm.paper.figures import Key, Scale, cells, chosen_figures, panels
 from fedpdm.paper.heterogeneity import run_heterogeneity
 from fedpdm.paper.progress import CellProgress
+from fedpdm.paper.remedies import remedy_lines
 from fedpdm.paper.variants import Variant, run_variant, variant_configs
 from fedpdm.runs import _git_commit
 from fedpdm.sweep import Result, run_sweep
@@ -71,7 +72,8 @@ def reproduce(
     training = sum(r.get("seconds", 0.0) for results in table.values() for r in results)
     result = Reproduction(claims, left_out, len(settings) * seeds, time.perf_counter() - began, training)
     (folder / "claims.json").write_text(json.dumps(claims, indent=2) + "\n")
-    text = "\n".join(claims_page(result, command or f"fedpdm reproduce {shlex.quote(figure)}", seeds, scale)) + "\n"
+    page = claims_page(result, command or f"fedpdm reproduce {shlex.quote(figure)}", seeds, scale)
+    text = "\n".join([*page, *remedy_lines(chosen, table)]) + "\n"
     (folder / "claims.md").write_text(text, encoding="utf-8")
     return result
 
