@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fedpdm.cache import remember_compilations
 from fedpdm.cli_features import features_app
 from fedpdm.cli_privacy import privacy_app
 from fedpdm.cli_study import register
@@ -42,6 +43,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JS
 
 def main() -> None:
     """Run the command; a user's mistake ends in one line and exit code 2."""
+    remember_compilations()
     try:
         app()
     except UserError as error:
