@@ -1,6 +1,6 @@
 """Federated primal-dual learning of sparse models, with differential privacy and thin links."""
 
-from importlib import import_module
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from fedpdm.version import __version__
@@ -45,7 +45,7 @@ __all__ = [
     "__version__",
 ]
 
-# Imported when first asked for: JAX takes a second, which `fedpdm --help` and a shell's completion cannot wait for.
+# Where each name lives. They are imported when first used, so that `fedpdm --help` does not wait for JAX.
 _HOMES = {
     "fedpdm.algorithms": ("LocalPlan", "fedpdm"),
     "fedpdm.config": ("Config", "load_config"),
@@ -63,15 +63,14 @@ _HOMES = {
     "fedpdm.problem": ("Problem", "logistic", "penalties", "softmax"),
     "fedpdm.rounds": ("Setup",),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value = getattr(import_module(_HOME_OF[name]), name)
-    return value
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module 'fedpdm' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

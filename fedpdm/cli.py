@@ -11,6 +11,7 @@ import typer.core
 from rich.console import Console
 from rich.table import Table
 
+from fedpdm.cache import remember_compilations
 from fedpdm.cli_features import features_app
 from fedpdm.cli_privacy import privacy_app
 from fedpdm.cli_study import register
@@ -59,6 +60,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JS
 
 def main() -> None:
     """Run the command; a user's mistake ends in one line and exit code 2 (docs/command-line.md has all codes)."""
+    remember_compilations()
     try:
         sys.exit(app(prog_name="fedpdm", standalone_mode=False))
     except UserError as error:
