@@ -123,6 +123,22 @@ def test_a_folder_without_client_data_still_has_a_report(runs, tmp_path):
     assert "nothing about single clients" in write_report([copy]).read_text()
 
 
+def test_further_studies_bring_their_verdicts_and_how_they_are_found(tmp_path):
+    found = {
+        "id": "raw-1",
+        "claim": "epsilon 1: FedPDM is first",
+        "check": "",
+        "effect": 0.01,
+        "interval": None,
+        "verdict": "holds",
+    }
+    (tmp_path / "certified.json").write_text(json.dumps([found]))
+    text = write_report([tmp_path]).read_text()
+    assert "epsilon 1: FedPDM is first" in text
+    assert "fedpdm reproduce certified" in text
+    assert "the best of the others" in text
+
+
 def test_mistakes_are_named(runs, tmp_path):
     with pytest.raises(UserError, match="neither a run"):
         write_report([tmp_path])

@@ -148,6 +148,7 @@ def _study_view(study: Study) -> dict[str, Any]:
     return {
         "name": study.name,
         "about": study.about,
+        "rule": study.rule,
         "claims": study.claims,
         "counts": [(verdict, verdicts.count(verdict)) for verdict in VERDICTS],
         "figures": [

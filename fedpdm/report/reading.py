@@ -14,6 +14,17 @@ from fedpdm.runs import RunFolder, read_about, read_models
 
 __all__ = ["Run", "Study", "read_folders"]
 
+# The files with verdicts that `fedpdm reproduce` writes, and how a verdict in them is found.
+FIRST = (
+    "An effect is FedPDM against the best of the others, positive where FedPDM is better. It holds unless all of its 95 % "
+    "interval is below zero."
+)
+VERDICTS = {
+    "claims": "An effect is positive on the side that the paper claims. All of its 95 % interval above zero: holds; all below: "
+    "does not hold; else undecided.",
+    "certified": FIRST,
+    "heterogeneity": FIRST,
+}
 MOST_RUNS = 8  # as many as there are colours that everybody can tell apart
 
 
@@ -43,10 +54,11 @@ class Run(NamedTuple):
 
 
 class Study(NamedTuple):
-    """A reproduction: its claims with their verdicts, the lines that say how it was made, and its figures."""
+    """A reproduction: its claims with their verdicts, how these are found, how it was made, and its figures."""
 
     name: str
     claims: list[dict[str, Any]]
+    rule: str
     about: list[str]
     figures: list[Path]
 
@@ -56,11 +68,11 @@ def read_folders(paths: Sequence[Path]) -> tuple[list[Run], list[Study]]:
     runs: list[Run] = []
     studies: list[Study] = []
     for path, name in zip(paths, _names(paths), strict=True):
+        found = [kind for kind in VERDICTS if (path / f"{kind}.json").is_file()]
+        studies += [_read_study(path, name, kind) for kind in found]
         if (path / "manifest.json").is_file():
             runs.append(_read_run(path, name))
-        elif (path / "claims.json").is_file():
-            studies.append(_read_study(path, name))
-        else:
+        elif not found:
             raise UserError(
                 f"{path} holds neither a run (manifest.json) nor a reproduction (claims.json): name the folder that "
                 "`fedpdm run` or `fedpdm reproduce` printed at its end."
@@ -94,12 +106,15 @@ def _read_run(path: Path, name: str) -> Run:
     return Run(name, manifest, config, summary, rows, clients, model, classes, features, spending)
 
 
-def _read_study(path: Path, name: str) -> Study:
+def _read_study(path: Path, name: str, kind: str) -> Study:
+    file, page = path / f"{kind}.json", path / f"{kind}.md"
     try:
-        claims = json.loads((path / "claims.json").read_bytes())
+        claims = json.loads(file.read_bytes())
     except ValueError as error:
-        raise UserError(f"{path / 'claims.json'} is not valid JSON: {error}.") from None
-    page = path / "claims.md"
+        raise UserError(f"{file} is not valid JSON: {error}.") from None
     lines = page.read_text(encoding="utf-8").splitlines() if page.exists() else []
     about = [line.removeprefix("- ").replace("`", "") for line in lines if line.startswith(("- Command:", "- Commit:"))]
-    return Study(name, claims, about, sorted(path.glob("fig*.png")))
+    if kind == "claims":
+        return Study(name, claims, VERDICTS[kind], about, sorted(path.glob("fig*.png")))
+    figures = [path / f"{kind}.png"] if (path / f"{kind}.png").is_file() else []
+    return Study(f"{name}: {kind}", claims, VERDICTS[kind], about or [f"Command: fedpdm reproduce {kind}"], figures)
