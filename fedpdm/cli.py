@@ -158,7 +158,9 @@ def run(
 @app.command()
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders of `fedpdm reproduce`.")],
-    out: Annotated[Path | None, typer.Option(help="The file to write (default: report.html in the first folder).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file (default: report.html in the run folder, or here for several).")
+    ] = None,
 ) -> None:
     """Write one HTML page about runs: accuracy, guarantee, curves, model, clients. It needs no network.
 
