@@ -114,7 +114,7 @@ def _encode_category(column: Category, table: Table, name: str, notes: list[str]
     for row, word in enumerate(words):
         if word in places:
             block[row, places[word]] = 1
-        elif word is not None:
+        elif word not in (None, column.baseline):
             unseen[word] = unseen.get(word, 0) + 1
     if count := sum(unseen.values()):
         own = "its" if count == 1 else "their"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fedpdm.data.encoding import as_numbers, as_words
-from fedpdm.data.schema import Category, Column, Ignored, Number, Schema, some
+from fedpdm.data.schema import Category, Column, Ignored, Number, Schema
 from fedpdm.data.tables import Table
 from fedpdm.errors import DataError
 
@@ -95,6 +95,6 @@ def _infer_column(table: Table, name: str, series: "polars.Series", notes: list[
         notes.append(f"{name}: ignored, since it is {min(levels)!r} in every row")
         return Ignored()
     if len(levels) > MAX_LEVELS:
-        notes.append(f"{name}: ignored, since it has {len(levels)} different words ({some(sorted(levels), 3)})")
+        notes.append(f"{name}: ignored, since it has {len(levels)} different words, more than {MAX_LEVELS}")
         return Ignored()
     return Category(levels=_in_order(levels))

@@ -39,11 +39,12 @@ class Category(_Part):
 
     kind: Literal["category"] = "category"
     levels: list[str] = Field(min_length=1)
+    baseline: str | None = None  # a level that is known, but has no feature
 
     @model_validator(mode="after")
     def _unlike(self) -> Self:
-        if len(set(self.levels)) < len(self.levels):
-            raise ValueError(f"a level of {self.levels} is there twice")
+        if len({*self.levels, self.baseline}) < len(self.levels) + 1:
+            raise ValueError(f"a level of {[*self.levels, self.baseline]} is there twice")
         return self
 
 

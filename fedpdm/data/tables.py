@@ -1,6 +1,6 @@
 """Tables of one's own: CSV, Parquet, NPZ and LibSVM files, and what Python holds, as named columns."""
 
-__all__ = ["Table", "FORMATS", "MISSING", "is_table", "read_table", "table_from_columns", "table_from_bunch", "nearest"]
+__all__ = ["Table", "FORMATS", "MISSING", "read_table", "table_from_columns", "table_from_bunch", "nearest"]
 
 import difflib
 import hashlib
@@ -64,15 +64,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
         return f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(map(repr, near))}"
     shown = ", ".join(map(repr, names[:8]))
     return f"its columns are {shown}" + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
-def is_table(name: str) -> bool:
-    """Whether a data set's name is that of an own table: a path has a dot, a slash or a colon, a known data set has none.
-
-    >>> is_table("people.csv"), is_table("mnist")
-    (True, False)
-    """
-    return bool(re.search(r"[./\\:]", name))
 
 
 def read_table(path: Path | str) -> Table:
