@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +123,15 @@ def test_export_names_features_and_classes_and_scores_like_the_model(private_run
     model = load_model(folder)
     np.testing.assert_allclose(scores, model.features(table)[0] @ model.weights.T, atol=1e-4)
     assert np.array_equal(model.weights, read_models(folder)["model"])
+
+
+def test_the_python_of_the_page_on_own_data_runs():
+    (code,) = re.findall(r"```python\n(.*?)```", (HOSPITAL.parent.parent / "docs" / "own-data.md").read_text(), re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"accuracy (0\.\d+)", done.stdout)
+    assert found is not None
+    assert float(found[1]) > 0.96
 
 
 def run_onnx(model: SavedModel, inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
