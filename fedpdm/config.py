@@ -126,6 +126,9 @@ class ProblemSection(Section):
         default="mean",
         description='"mean": gamma on the mean objective; "sum": on the sum over clients, so gamma/N on the mean',
     )
+    penalty_by: Literal["prox", "subgradient"] = Field(
+        default="prox", description='"prox" at the server, or "subgradient" in every local step (no exact zeros)'
+    )
     penalty_mix: float = Field(default=0.5, ge=0, le=1, description="share of L1 in the elastic net")
     penalty_concavity: float = Field(default=3.7, gt=0, description="concavity of MCP and SCAD (SCAD: above 2)")
     penalty_lower: float = Field(default=-1.0, description="lower limit of the box")
@@ -183,6 +186,9 @@ class Privacy(Section):
         default=0, ge=0, description="most participations of one client; 0: its even share of the rounds"
     )
 
+
+# Penalties with a slope wherever they are evaluated (zero at a kink)
+SUBGRADIENT_PENALTIES = ("l1", "elastic-net", "l2", "mcp", "scad")
 
 # What a mechanism does not look at must not be set, lest somebody believe that it counts.
 UNUSED_PRIVACY_KEYS: dict[str, tuple[str, ...]] = {
@@ -254,6 +260,11 @@ class Config(Section):
                 'about the data, which privacy.mechanism="sound" does not allow: use "shared-randk" (no indices on the wire), '
                 '"public-topk", "noisy-topk" or "randk"'
             )
+        if self.problem.penalty_by == "subgradient" and self.problem.penalty not in SUBGRADIENT_PENALTIES:
+            raise ValueError(
+                f'problem.penalty_by="subgradient" does not go with problem.penalty="{self.problem.penalty}", which has no '
+                f'slope everywhere: use "prox", or one of {", ".join(SUBGRADIENT_PENALTIES)}'
+            )
         return self
 
 
@@ -293,7 +304,8 @@ def to_toml(config: Config) -> str:
 
 def digest(config: Config) -> str:
     """A short name of the settings, by which a resumed run recognises its own."""
-    text = json.dumps(config.model_dump(mode="json"), sort_keys=True)
+    # Defaults do not count, so that a key that a later version adds leaves the names of earlier settings as they are.
+    text = json.dumps(config.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -73,7 +73,8 @@ def build_setup(config: Config, federation: Federation) -> tuple[Setup, Plan | N
     """Problem, algorithm, local work and mechanism of these settings; the plan is that of the sound mechanism."""
     config = settled(config, federation)
     local, algorithm = LocalPlan(**config.local.model_dump()), build_algorithm(config)
-    problem = Problem(LOSSES[config.problem.loss](), build_penalty(config, federation.clients), config.problem.beta)
+    p = config.problem
+    problem = Problem(LOSSES[p.loss](), build_penalty(config, federation.clients), p.beta, p.penalty_by)
     setup = Setup(problem, algorithm, local, links=build_links(config, federation))
     if config.privacy.mechanism == "paper":
         return with_paper_mechanism(config, setup, federation), None
@@ -115,6 +116,11 @@ def with_sound_mechanism(config: Config, setup: Setup, smallest_client: int) -> 
     """Clip, noise and participations from the budget alone."""
     p, r, radius = config.privacy, config.rounds, radius_of(config) or 1.0
     mode = choose_mode(setup.local, p.mode)
+    if setup.problem.penalty_by == "subgradient" and mode not in ("linearised", "every-step"):
+        raise ConfigError(
+            'problem.penalty_by="subgradient" puts steps that jump at zero into the local solve, for which '
+            f'privacy.mode={mode!r} has no bound: use problem.penalty_by="prox", or privacy.mode="linearised" or "every-step".'
+        )
     own = setup.problem.loss.gradient_bound(radius)
     clip = min(p.clip or own / 2, own)
     seen = setup.links.radius if setup.links.has_support else radius
