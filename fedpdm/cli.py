@@ -48,8 +48,8 @@ cli_own.register(app, data_app)
 UsageError: Any = typer.BadParameter.__base__
 HINT = """\
 New here? This takes ten seconds and downloads nothing:
-  fedpdm run demo --set data.name=digits --set data.clients=20 --set rounds.participants=5
-It ends with the path of a report to open in a browser. `fedpdm run demo` does the same on MNIST.
+  fedpdm run plain --set data.name=digits --set data.clients=20 --set rounds.participants=5
+It ends with the path of a report to open in a browser. `fedpdm run demo` trains a private model of MNIST.
 """
 
 ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.", autocompletion=complete_config)]
