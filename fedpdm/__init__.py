@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         one_class_per_client,
     )
     from fedpdm.engines.simulation import Schedule, Simulation
+    from fedpdm.estimator import FedPDMClassifier
     from fedpdm.problem import Problem, logistic, penalties, softmax
     from fedpdm.rounds import Setup
 
@@ -30,6 +31,7 @@ __all__ = [
     "Federation",
     "dirichlet",
     "federation_from_arrays",
+    "FedPDMClassifier",
     "iid",
     "labels_per_client",
     "load_dataset",
@@ -60,6 +62,7 @@ _HOMES = {
         "one_class_per_client",
     ),
     "fedpdm.engines.simulation": ("Schedule", "Simulation"),
+    "fedpdm.estimator": ("FedPDMClassifier",),
     "fedpdm.problem": ("Problem", "logistic", "penalties", "softmax"),
     "fedpdm.rounds": ("Setup",),
 }

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from fedpdm.errors import ConfigError
+from fedpdm.names import is_table
 
 __all__ = ["Config", "load_config", "preset_names", "to_toml", "digest"]
 
@@ -23,17 +24,33 @@ class Section(BaseModel):
 
 
 class Data(Section):
-    name: str = Field(default="mnist", description='data set: "mnist", "adult" or "digits"')
-    clients: int = Field(default=100, ge=1, description="number of clients N that the examples are dealt to")
-    partition: Literal["labels", "one-class", "dirichlet", "iid"] = Field(
-        default="labels", description='how they are dealt: "labels", "one-class", "dirichlet" or "iid"'
+    name: str = Field(
+        default="mnist", description='"mnist", "adult", "digits", or the path of an own table (.csv, .parquet, .npz, .svm)'
+    )
+    label: str | None = Field(default=None, description="own table: the column to predict; unset: that of the schema")
+    client_column: str | None = Field(
+        default=None, description='own table: whose row it is, for partition = "column"; unset: that of the schema'
+    )
+    schema_file: str | None = Field(
+        default=None, description="own table: public bounds and levels, a TOML file; unset: read off the rows, without privacy"
+    )
+    test_share: float | None = Field(
+        default=None, gt=0, lt=1, description="own table: share of every client's rows to test on; unset: 0.2, or the test_file"
+    )
+    test_file: str | None = Field(default=None, description="own table: another table to test on")
+    clients: int = Field(
+        default=100, ge=1, description='number of clients N that the examples are dealt to; the column\'s with "column"'
+    )
+    partition: Literal["labels", "one-class", "dirichlet", "iid", "column"] = Field(
+        default="labels", description='how they are dealt: "labels", "one-class", "dirichlet", "iid" or by a "column"'
     )
     labels_per_client: int = Field(default=4, ge=1, description='different labels per client, for partition = "labels"')
     dirichlet_alpha: float = Field(default=0.5, gt=0, description='evenness of the label mix, for partition = "dirichlet"')
     partition_seed: int = Field(default=0, ge=0, description="seed of the dealing, apart from the run's own seed")
-    scaling: Literal["none", "unit", "root", "centred", "centred-root", "blurred"] = Field(
+    scaling: Literal["none", "bounded", "unit", "root", "centred", "centred-root", "blurred"] = Field(
         default="none",
-        description="public map of one example to norm 1: after square roots, minus its mean, both, or smoothed too",
+        description="bounded: divided by the square root of the number of a table's columns, so at most norm 1; the others map "
+        "one example to norm 1: after square roots, minus its mean, both, or smoothed too",
     )
     features: Literal["raw", "scattering", "fourier", "piecewise", "auto"] = Field(
         default="raw", description="public map of one example; auto: scattering for images, piecewise for tables"
@@ -52,6 +69,23 @@ class Data(Section):
     )
 
     @model_validator(mode="after")
+    def _table_fits(self) -> Self:
+        if not is_table(self.name):
+            for key in TABLE_KEYS:
+                if (value := getattr(self, key)) is not None:
+                    raise ValueError(f"data.{key}={value} is for a table of your own, which data.name={self.name} is not")
+            if self.partition == "column":
+                raise ValueError(f'data.partition="column" is for a table of your own, which data.name={self.name} is not')
+        if self.test_share is not None and self.test_file is not None:
+            raise ValueError(f"data.test_share={self.test_share} and data.test_file={self.test_file} exclude each other")
+        if self.client_column is not None and self.partition != "column":
+            raise ValueError(
+                f"data.client_column={self.client_column} has no effect with data.partition={self.partition}: "
+                "set data.partition=column"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _features_fit(self) -> Self:
         if self.features != "raw" and self.scaling != "none":
             raise ValueError(
@@ -66,6 +100,9 @@ class Data(Section):
                 )
         return self
 
+
+# What is looked at for tables of one's own only
+TABLE_KEYS = ("label", "client_column", "schema_file", "test_share", "test_file")
 
 # Which map looks at which option
 FEATURE_KEYS = {
@@ -123,7 +160,7 @@ class Local(Section):
 
 class Rounds(Section):
     total: int = Field(default=100, ge=1, description="number of communication rounds T")
-    participants: int = Field(default=30, ge=1, description="clients K that take part in a round")
+    participants: int = Field(default=30, ge=0, description="clients K that take part in a round; 0: all of them")
     sampling: Literal["uniform", "cycle"] = Field(
         default="uniform", description='"uniform": drawn anew in every round; "cycle": everybody in turn, evenly'
     )
@@ -201,7 +238,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.rounds.participants > self.data.clients:
+        if self.data.partition != "column" and self.rounds.participants > self.data.clients:
             raise ValueError(
                 f"rounds.participants={self.rounds.participants} is more than data.clients={self.data.clients}: "
                 "lower the one or raise the other"

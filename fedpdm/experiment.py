@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,8 +15,9 @@ from fedpdm.compression.indices import entropy_bits
 from fedpdm.compression.links import Links, support_radius
 from fedpdm.compression.sparsify import kept
 from fedpdm.config import Config, digest
-from fedpdm.data import PARTITIONS, Federation, clip_norms, hold_out, load_dataset, make_federation
-from fedpdm.data.features import FeatureOptions, check_one_example_at_a_time, make_map, scale_features
+from fedpdm.data import Federation
+from fedpdm.data.prepare import build_federation, radius_of, settled
+from fedpdm.data.schema import to_toml
 from fedpdm.engines.simulation import Schedule, Simulation
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.participation import fair_share
@@ -31,44 +31,14 @@ from fedpdm.problem.penalties import Penalty
 from fedpdm.rounds import Setup
 from fedpdm.runs import RunFolder
 
-__all__ = ["build_federation", "build_setup", "build_simulation", "run"]
+__all__ = ["build_federation", "settled", "build_setup", "build_simulation", "run"]
 
 CHECKPOINT_SECONDS = 2.0
 PAPER_CLIP = 1.0  # the G of Theorem 1, for which the paper gives no value
 
+SCHEMA_COMMENT = "The columns that the model of this run was trained on; `fedpdm predict` encodes new rows by it."
+
 OnRows = Callable[[list[dict[str, Any]]], None]
-
-
-def build_federation(config: Config, data_dir: Path | None = None, progress: bool = True) -> Federation:
-    """Load the data set, map its examples, cut their norms, and deal them to the clients."""
-    data = config.data
-    dataset = load_dataset(data.name, data_dir=data_dir, progress=progress)
-    if data.scaling != "none":
-        dataset = scale_features(dataset, data.scaling)
-    if data.features != "raw":
-        options = FeatureOptions(**data.model_dump(include=set(FeatureOptions._fields)))
-        chosen = make_map(data.features, dataset.feature_names, options)
-        if config.privacy.mechanism == "sound":
-            check_one_example_at_a_time(chosen, dataset.features[:4], dataset.feature_names)
-        dataset = chosen.apply(dataset)
-    if radius := radius_of(config):
-        dataset = dataset._replace(
-            features=clip_norms(dataset.features, radius), test_features=clip_norms(dataset.test_features, radius)
-        )
-    if data.validation:
-        dataset = hold_out(dataset, data.validation)
-    dealing: dict[str, Any] = {}
-    if data.partition == "labels":
-        dealing["labels_per_client"] = data.labels_per_client
-    if data.partition == "dirichlet":
-        dealing["alpha"] = data.dirichlet_alpha
-    parts = PARTITIONS[data.partition](dataset.labels, data.clients, seed=data.partition_seed, **dealing)
-    return make_federation(dataset, parts)
-
-
-def radius_of(config: Config) -> float | None:
-    """The bound R on every example's norm: under the sound mechanism there always is one."""
-    return config.data.radius or (1.0 if config.privacy.mechanism == "sound" else None)
 
 
 def build_penalty(config: Config, clients: int) -> Penalty:
@@ -102,6 +72,7 @@ def build_algorithm(config: Config) -> Algorithm:
 
 def build_setup(config: Config, federation: Federation) -> tuple[Setup, Plan | None]:
     """Problem, algorithm, local work and mechanism of these settings; the plan is that of the sound mechanism."""
+    config = settled(config, federation)
     local, algorithm = LocalPlan(**config.local.model_dump()), build_algorithm(config)
     p = config.problem
     problem = Problem(LOSSES[p.loss](), build_penalty(config, federation.clients), p.beta, p.penalty_by)
@@ -179,6 +150,7 @@ def with_sound_mechanism(config: Config, setup: Setup, smallest_client: int) -> 
 
 def build_simulation(config: Config, federation: Federation) -> Simulation:
     """The simulator, ready to run these settings on this federation."""
+    config = settled(config, federation)
     r = config.rounds
     setup, plan = build_setup(config, federation)
     if plan:
@@ -209,6 +181,8 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
     """Train, from the folder's checkpoint if there is one, and return the summary that is also written there."""
     if folder.manifest()["data_checksums"] != simulation.federation.checksums:
         raise UserError(f"The data of {folder.path} differ from those that the run began with: cannot go on.")
+    if simulation.federation.schema:
+        folder.keep_schema(to_toml(simulation.federation.schema, SCHEMA_COMMENT))
     with open_books(folder.path / "ledger.sqlite", simulation, job=digest(config)) as books:
         seconds = _train(folder, simulation, digest(config), on_rows)
         summary = summarise(config, simulation, folder, seconds) | books.summary()

@@ -1,6 +1,7 @@
 """The run folder: what was asked, what was measured, the model, and the way to go on after a crash.
 
     manifest.json           settings, versions, seed, git commit, checksums of the data; written first
+    schema.toml             of an own table: what its columns are
     metrics.jsonl           one line per round; append-only
     checkpoint.safetensors  the state after some round
     model.safetensors       the last and the tail-averaged model, names of features and classes; when done
@@ -65,6 +66,7 @@ class RunFolder:
         self.model_path = path / "model.safetensors"
         self.clients_path = path / "clients.json"
         self.summary_path = path / "summary.json"
+        self.schema_path = path / "schema.toml"
         self._lock: Any = None
 
     @classmethod
@@ -169,6 +171,10 @@ class RunFolder:
     def _cut_metrics(self, round_index: int) -> None:
         kept = [row for row in self.rows() if row["round"] <= round_index]
         atomic_write(self.metrics_path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+
+    def keep_schema(self, text: str) -> None:
+        """Write the schema of the run's table, by which new rows are encoded."""
+        atomic_write(self.schema_path, text.encode())
 
     def keep_clients(self, clients: dict[str, Any]) -> None:
         """Write what the simulator knows about its clients."""
