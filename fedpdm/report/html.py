@@ -107,7 +107,7 @@ def _clients_view(run: Run) -> dict[str, Any]:
         counts = client.get("labels", [])
         rows.append(
             {
-                "name": name,
+                "name": client.get("name", name),
                 "examples": client.get("examples"),
                 "labels": counts,
                 "held": [label for label, count in zip(classes, counts, strict=True) if count],
