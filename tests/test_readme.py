@@ -38,8 +38,16 @@ def pages() -> list[Path]:
 
 
 SHOWN = {page: page.read_text(encoding="utf-8") for page in pages()}
-RUN = [(page, words) for page, text in SHOWN.items() for words in commands(LONG.sub("", text))]
+
+
+def is_pattern(words: list[str]) -> bool:
+    """Whether a word stands for something of the reader's own: STATE_DIR, RUN."""
+    return any(re.fullmatch(r"[A-Z][A-Z_]+", word) for word in words)
+
+
+RUN = [(page, words) for page, text in SHOWN.items() for words in commands(LONG.sub("", text)) if not is_pattern(words)]
 CHECK = [(page, words) for page, text in SHOWN.items() for block in LONG.findall(text) for words in commands(block)]
+CHECK += [(page, words) for page, text in SHOWN.items() for words in commands(LONG.sub("", text)) if is_pattern(words)]
 PYTHON = [(page, code) for page, text in SHOWN.items() for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
 
 
