@@ -1,11 +1,10 @@
 """The command `fedpdm`."""
 
-import contextlib
 import json
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,13 +14,9 @@ from fedpdm import cli_own
 from fedpdm.cli_features import features_app
 from fedpdm.cli_privacy import privacy_app
 from fedpdm.cli_study import register
-from fedpdm.config import Config, load_config, preset_names, to_toml
+from fedpdm.config import load_config, preset_names, to_toml
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.version import __version__
-
-if TYPE_CHECKING:
-    from fedpdm.engines.simulation import Simulation
-    from fedpdm.runs import RunFolder
 
 __all__ = ["app", "main"]
 
@@ -93,65 +88,35 @@ def run(
     Examples:  fedpdm run demo  |  fedpdm run paper-mnist --set rounds.total=50 --out runs/mine  |
     fedpdm run --data people.csv --label income --client-column hospital  |  fedpdm run --resume runs/mine
     """
-    shorthand = cli_own.own_settings(
-        data=data,
-        label=label,
-        client_column=client_column,
-        schema=schema,
-        test=test,
-        test_share=test_share,
-        epsilon=epsilon,
-    )
-    if resume and (config or settings or shorthand or out):
-        raise ConfigError("--resume goes on with the settings and folder of the run: drop CONFIG, --set and other flags.")
-    if resume:
-        _train(_reopened(resume, data_dir, quiet), as_json, quiet)
-        return
-    name = config or ("table" if data else "demo")
-    chosen = load_config(name, [*shorthand, *(settings or ())])
-    path = out or Path("runs") / f"{Path(data or name).stem}-{datetime.now():%Y%m%d-%H%M%S}"
-    _train(_created(path, chosen, data_dir, quiet), as_json, quiet)
-
-
-def _created(path: Path, config: Config, data_dir: Path | None, quiet: bool) -> "tuple[Config, RunFolder, Simulation]":
-    from fedpdm import experiment
-    from fedpdm.runs import RunFolder
-
-    federation = experiment.build_federation(config, data_dir, progress=not quiet)
-    config = experiment.settled(config, federation)
-    simulation = experiment.build_simulation(config, federation)
-    return config, RunFolder.create(path, config, federation.checksums), simulation
-
-
-def _reopened(path: Path, data_dir: Path | None, quiet: bool) -> "tuple[Config, RunFolder, Simulation | None]":
-    """The run to go on with; no simulation if it is complete."""
-    from fedpdm import experiment
-    from fedpdm.runs import RunFolder
-
-    folder = RunFolder.reopen(path)
-    config = folder.config()
-    if folder.summary():
-        return config, folder, None
-    federation = experiment.build_federation(config, data_dir, progress=not quiet)
-    return config, folder, experiment.build_simulation(config, federation)
-
-
-def _train(run: "tuple[Config, RunFolder, Simulation | None]", as_json: bool, quiet: bool) -> None:
     from fedpdm import experiment
     from fedpdm.progress import Progress
+    from fedpdm.runs import RunFolder
 
-    config, folder, simulation = run
-    with contextlib.closing(folder):
-        if simulation is None:
-            _report(folder.path, folder.summary() or {}, as_json, note="This run was complete already.")
+    shorthand = cli_own.own_settings(data, label, client_column, schema, test, test_share, epsilon)
+    if resume:
+        if config or settings or shorthand or out:
+            raise ConfigError("--resume goes on with the settings and folder of the run: drop CONFIG, --set and other flags.")
+        folder = RunFolder.reopen(resume)
+        chosen = folder.config()
+        if summary := folder.summary():
+            _report(folder.path, summary, as_json, note="This run was complete already.")
             return
-        with Progress(config.rounds.total, enabled=not quiet) as progress:
-            try:
-                summary = experiment.run(config, folder, simulation, progress.update)
-            except KeyboardInterrupt:
-                print(f"\nfedpdm: interrupted. Go on with: fedpdm run --resume {folder.path}", file=sys.stderr)
-                sys.exit(130)
-        _report(folder.path, summary, as_json)
+        simulation = experiment.build_simulation(chosen, experiment.build_federation(chosen, data_dir, progress=not quiet))
+    else:
+        name = config or ("table" if data else "demo")
+        chosen = load_config(name, [*shorthand, *(settings or ())])
+        path = out or Path("runs") / f"{Path(data or name).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+        federation = experiment.build_federation(chosen, data_dir, progress=not quiet)
+        chosen = experiment.settled(chosen, federation)
+        simulation = experiment.build_simulation(chosen, federation)
+        folder = RunFolder.create(path, chosen, federation.checksums)
+    with Progress(chosen.rounds.total, enabled=not quiet) as progress:
+        try:
+            summary = experiment.run(chosen, folder, simulation, progress.update)
+        except KeyboardInterrupt:
+            print(f"\nfedpdm: interrupted. Go on with: fedpdm run --resume {folder.path}", file=sys.stderr)
+            sys.exit(130)
+    _report(folder.path, summary, as_json)
 
 
 @app.command()
