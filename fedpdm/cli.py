@@ -19,11 +19,11 @@ from fedpdm.cli_features import features_app
 from fedpdm.cli_privacy import privacy_app
 from fedpdm.cli_study import register
 from fedpdm.completion import complete_config, complete_setting
-from fedpdm.config import Config, load_config, preset_names, to_toml
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.version import __version__
 
 if TYPE_CHECKING:
+    from fedpdm.config import Config
     from fedpdm.engines.simulation import Simulation
     from fedpdm.runs import RunFolder
 
@@ -136,6 +136,7 @@ def run(
       fedpdm run --data people.csv --label income --client-column hospital
       fedpdm run --resume runs/mine
     """
+    from fedpdm.config import load_config
     from fedpdm.tracking import check_trackers
 
     trackers = check_trackers(track or ())
@@ -159,7 +160,7 @@ def run(
     _train(_created(path, chosen, data_dir, quiet), as_json, quiet, trackers)
 
 
-def _created(path: Path, config: Config, data_dir: Path | None, quiet: bool) -> "tuple[Config, RunFolder, Simulation]":
+def _created(path: Path, config: "Config", data_dir: Path | None, quiet: bool) -> "tuple[Config, RunFolder, Simulation]":
     from fedpdm import experiment
     from fedpdm.runs import RunFolder
 
@@ -232,6 +233,8 @@ def presets() -> None:
     Example:
       fedpdm presets
     """
+    from fedpdm.config import load_config, preset_names
+
     for name in preset_names():
         c = load_config(name)
         print(
@@ -248,6 +251,8 @@ def config_show(config: ConfigArgument, settings: SetOption = None) -> None:
     Example:
       fedpdm config show demo > mine.toml
     """
+    from fedpdm.config import load_config, to_toml
+
     print(to_toml(load_config(config, settings or ())), end="")
 
 
@@ -293,6 +298,7 @@ def theory(
       fedpdm theory paper-mnist --target 0.1
     """
     from fedpdm import theory as theory_module
+    from fedpdm.config import load_config
     from fedpdm.experiment import build_federation, build_simulation
 
     chosen = load_config(config, settings or ())
