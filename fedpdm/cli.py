@@ -14,7 +14,6 @@ from fedpdm.cache import remember_compilations
 from fedpdm.cli_features import features_app
 from fedpdm.cli_options import ConfigArgument, DataDirOption, JsonOption, SetOption
 from fedpdm.cli_privacy import privacy_app
-from fedpdm.config import load_config, preset_names, to_toml
 from fedpdm.errors import UserError
 from fedpdm.version import __version__
 
@@ -91,6 +90,8 @@ def presets() -> None:
     Example:
       fedpdm presets
     """
+    from fedpdm.config import load_config, preset_names
+
     for name in preset_names():
         c = load_config(name)
         print(
@@ -107,6 +108,8 @@ def config_show(config: ConfigArgument, settings: SetOption = None) -> None:
     Example:
       fedpdm config show demo > mine.toml
     """
+    from fedpdm.config import load_config, to_toml
+
     print(to_toml(load_config(config, settings or ())), end="")
 
 
@@ -152,6 +155,7 @@ def theory(
       fedpdm theory paper-mnist --target 0.1
     """
     from fedpdm import theory as theory_module
+    from fedpdm.config import load_config
     from fedpdm.experiment import build_federation, build_simulation
 
     chosen = load_config(config, settings or ())

@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,21 +21,29 @@ kind is "number" (cut to [low, high]; missing_column = true adds an indicator of
 level) or "ignored"."""
 
 
-def own_settings(**flags: Any) -> list[str]:
+def own_settings(
+    data: str | None,
+    label: str | None,
+    client_column: str | None,
+    schema: str | None,
+    test: str | None,
+    test_share: float | None,
+    epsilon: float | None,
+) -> list[str]:
     """The flags for own tables as settings: each is shorthand for a key of the settings."""
-    keys = {
-        "data": "data.name",
-        "label": "data.label",
-        "client_column": "data.client_column",
-        "schema": "data.schema_file",
-        "test": "data.test_file",
-        "test_share": "data.test_share",
-        "epsilon": "privacy.epsilon",
+    flags: dict[str, str | float | None] = {
+        "data.name": data,
+        "data.label": label,
+        "data.client_column": client_column,
+        "data.schema_file": schema,
+        "data.test_file": test,
+        "data.test_share": test_share,
+        "privacy.epsilon": epsilon,
     }
-    settings = [f"{keys[flag]}={json.dumps(value)}" for flag, value in flags.items() if value is not None]
-    if flags.get("client_column") is not None or _names_client(flags.get("schema")):
+    settings = [f"{key}={json.dumps(value)}" for key, value in flags.items() if value is not None]
+    if client_column is not None or _names_client(schema):
         settings.append("data.partition=column")
-    if flags.get("epsilon") is not None:
+    if epsilon is not None:
         settings.append("privacy.mechanism=sound")
     return settings
 

@@ -13,10 +13,10 @@ import typer
 from fedpdm import cli_own
 from fedpdm.cli_options import DataDirOption, JsonOption, SetOption
 from fedpdm.completion import complete_config
-from fedpdm.config import Config, load_config
 from fedpdm.errors import ConfigError
 
 if TYPE_CHECKING:
+    from fedpdm.config import Config
     from fedpdm.engines.simulation import Simulation
     from fedpdm.runs import RunFolder
 
@@ -64,6 +64,7 @@ def run_command(
       fedpdm run --data people.csv --label income --client-column hospital
       fedpdm run --resume runs/mine
     """
+    from fedpdm.config import load_config
     from fedpdm.tracking import check_trackers
 
     trackers = check_trackers(track or ())
@@ -87,7 +88,7 @@ def run_command(
     _train(_created(path, chosen, data_dir, quiet), as_json, quiet, trackers)
 
 
-def _created(path: Path, config: Config, data_dir: Path | None, quiet: bool) -> "tuple[Config, RunFolder, Simulation]":
+def _created(path: Path, config: "Config", data_dir: Path | None, quiet: bool) -> "tuple[Config, RunFolder, Simulation]":
     from fedpdm import experiment
     from fedpdm.runs import RunFolder
 

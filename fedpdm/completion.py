@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic import BaseModel
-
-from fedpdm.config import Config, preset_names
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 __all__ = ["complete_config", "complete_setting"]
 
@@ -17,6 +16,8 @@ def complete_config(incomplete: str) -> list[str]:
     >>> complete_config("pap")
     ['paper-adult', 'paper-mnist']
     """
+    from fedpdm.config import preset_names  # here, as all commands would wait for it
+
     folder = incomplete.rpartition("/")[0]
     files = [str(path) for path in Path(folder).glob("*.toml")]
     return [name for name in [*preset_names(), *sorted(files)] if name.startswith(incomplete)]
@@ -28,6 +29,8 @@ def complete_setting(incomplete: str) -> list[tuple[str, str]]:
     >>> complete_setting("rounds.sampling=c")
     [('rounds.sampling=cycle', '')]
     """
+    from fedpdm.config import Config
+
     key, equals, _ = incomplete.partition("=")
     if not equals:
         return [(f"{name}=", field.description or "") for name, field in _fields(Config) if name.startswith(key)]
@@ -35,7 +38,9 @@ def complete_setting(incomplete: str) -> list[tuple[str, str]]:
     return [(f"{key}={value}", "") for value in choices if isinstance(value, str) and f"{key}={value}".startswith(incomplete)]
 
 
-def _fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _fields(model: "type[BaseModel]", prefix: str = "") -> Iterator[tuple[str, Any]]:
+    from pydantic import BaseModel
+
     for name, field in model.model_fields.items():
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):

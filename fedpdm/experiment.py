@@ -26,7 +26,7 @@ from fedpdm.privacy.books import open_books
 from fedpdm.privacy.mechanism import paper
 from fedpdm.privacy.plan import Plan, choose_mode, plan_sound
 from fedpdm.privacy.sensitivity import Curvature
-from fedpdm.problem import LOSSES, Problem, penalties
+from fedpdm.problem import LOSSES, Loss, Problem, penalties
 from fedpdm.problem.penalties import Penalty
 from fedpdm.rounds import Setup
 from fedpdm.runs import RunFolder
@@ -38,6 +38,9 @@ PAPER_CLIP = 1.0  # the G of Theorem 1, for which the paper gives no value
 
 SCHEMA_COMMENT = "The columns that the model of this run was trained on; `fedpdm predict` encodes new rows by it."
 
+CURVATURE_FREE = ("every-step", "linearised", "batch-clipped")  # modes that assume nothing about the loss but a clip
+
+LossFactory = Callable[..., Loss]
 OnRows = Callable[[list[dict[str, Any]]], None]
 
 
@@ -70,17 +73,27 @@ def build_algorithm(config: Config) -> Algorithm:
     return ALGORITHMS[a.name](**options[a.name])
 
 
-def build_setup(config: Config, federation: Federation) -> tuple[Setup, Plan | None]:
-    """Problem, algorithm, local work and mechanism of these settings; the plan is that of the sound mechanism."""
+def build_setup(
+    config: Config, federation: Federation, loss: LossFactory | None = None, penalty: Penalty | None = None
+) -> tuple[Setup, Plan | None]:
+    """Problem, algorithm, local work and mechanism of these settings; the plan is that of the sound mechanism.
+
+    An own `loss` (see `fedpdm.problem.own_model`) or `penalty` takes the place of the one that the settings name.
+    """
     config = settled(config, federation)
     local, algorithm = LocalPlan(**config.local.model_dump()), build_algorithm(config)
     p = config.problem
-    problem = Problem(LOSSES[p.loss](), build_penalty(config, federation.clients), p.beta, p.penalty_by)
+    make_loss = loss or LOSSES[p.loss]
+    problem = Problem(make_loss(), penalty or build_penalty(config, federation.clients), p.beta, p.penalty_by)
     setup = Setup(problem, algorithm, local, links=build_links(config, federation))
+    if setup.links.has_support and problem.loss.slopes is None:
+        raise ConfigError(
+            f"compression.kind={config.compression.kind} needs a linear model, which {problem.loss.name!r} is not."
+        )
     if config.privacy.mechanism == "paper":
         return with_paper_mechanism(config, setup, federation), None
     if config.privacy.mechanism == "sound":
-        return with_sound_mechanism(config, setup, int(federation.sizes.min()))
+        return with_sound_mechanism(config, setup, int(federation.sizes.min()), make_loss)
     return setup, None
 
 
@@ -113,7 +126,7 @@ def with_paper_mechanism(config: Config, setup: Setup, federation: Federation) -
     return setup._replace(local=local._replace(batch_clip=clip), privacy=privacy)
 
 
-def with_sound_mechanism(config: Config, setup: Setup, smallest_client: int) -> tuple[Setup, Plan]:
+def with_sound_mechanism(config: Config, setup: Setup, smallest_client: int, make_loss: LossFactory) -> tuple[Setup, Plan]:
     """Clip, noise and participations from the budget alone."""
     p, r, radius = config.privacy, config.rounds, radius_of(config) or 1.0
     mode = choose_mode(setup.local, p.mode)
@@ -123,12 +136,14 @@ def with_sound_mechanism(config: Config, setup: Setup, smallest_client: int) -> 
             f'privacy.mode={mode!r} has no bound: use problem.penalty_by="prox", or privacy.mode="linearised" or "every-step".'
         )
     own = setup.problem.loss.gradient_bound(radius)
+    if math.isinf(own):
+        require_clip(setup.problem.loss.name, p.clip, mode)
     clip = min(p.clip or own / 2, own)
     seen = setup.links.radius if setup.links.has_support else radius
     if mode == "batch-clipped":
         setup = setup._replace(local=setup.local._replace(batch_clip=clip))
     else:
-        loss = LOSSES[config.problem.loss](clip=clip / own)
+        loss = make_loss(clip=clip / own if math.isfinite(own) else clip)
         setup = setup._replace(
             problem=setup.problem._replace(loss=loss), local=setup.local._replace(linearised=mode == "linearised")
         )
@@ -148,12 +163,25 @@ def with_sound_mechanism(config: Config, setup: Setup, smallest_client: int) -> 
     return setup._replace(privacy=plan.privacy), plan
 
 
-def build_simulation(config: Config, federation: Federation) -> Simulation:
-    """The simulator, ready to run these settings on this federation."""
+def require_clip(loss: str, clip: float | None, mode: str) -> None:
+    """Refuse what has no proof for a loss of which nothing is known but a clip on each example's gradient."""
+    if mode not in CURVATURE_FREE:
+        raise ConfigError(
+            f"privacy.mode={mode!r} rests on the curvature of the loss, of which nothing is known for {loss!r} with clipped "
+            f"gradients: set privacy.mode to one of {', '.join(CURVATURE_FREE)} (and local.batch_size=0 for the first two)."
+        )
+    if clip is None:
+        raise ConfigError(f"Nothing bounds one example's gradient of {loss!r}: set privacy.clip, for instance 1.0.")
+
+
+def build_simulation(
+    config: Config, federation: Federation, loss: LossFactory | None = None, penalty: Penalty | None = None
+) -> Simulation:
+    """The simulator, ready to run these settings on this federation; `loss` and `penalty` as in `build_setup`."""
     config = settled(config, federation)
     r = config.rounds
-    setup, plan = build_setup(config, federation)
-    if plan:
+    setup, plan = build_setup(config, federation, loss, penalty)
+    if plan and math.isfinite(setup.problem.loss.smoothness(1.0)):  # a bound that comes from the features' norms
         require_radius(federation, radius_of(config) or 1.0)
     schedule = Schedule(
         rounds=r.total,

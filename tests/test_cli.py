@@ -175,3 +175,9 @@ def test_divergence_names_round_and_client_and_keeps_the_checkpoint(tmp_path):
     assert "round" in done.stderr
     assert "NaN" in done.stderr
     assert not (out / "summary.json").exists()
+
+
+def test_help_waits_for_nothing_heavy():
+    code = "import sys, fedpdm.cli; print([name for name in ('jax', 'numpy', 'scipy', 'pydantic') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"

@@ -226,7 +226,8 @@ class Simulation:
     def _initial_state(self) -> SimulationState:
         shape = (self.federation.classes, self.federation.features.shape[2])
         key = jax.random.fold_in(jax.random.key(self.schedule.seed), 2**31 - 1)
-        x0 = INITIAL_SCALE * jax.random.normal(key, shape)
+        initial = self.setup.problem.loss.initial
+        x0 = initial() if initial else INITIAL_SCALE * jax.random.normal(key, shape)
         clients = self.federation.clients
         one = self.setup.algorithm.init_client(x0)
         stacked = jax.tree.map(lambda leaf: jnp.tile(leaf[None], (clients,) + (1,) * leaf.ndim), one)

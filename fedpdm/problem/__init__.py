@@ -2,6 +2,7 @@
 
 from fedpdm.problem.losses import LOSSES, Loss, logistic, softmax
 from fedpdm.problem.objective import Problem
+from fedpdm.problem.own import OwnModel, own_model
 from fedpdm.problem.penalties import PENALTIES, Penalty
 
-__all__ = ["LOSSES", "Loss", "logistic", "softmax", "Problem", "PENALTIES", "Penalty"]
+__all__ = ["LOSSES", "Loss", "logistic", "softmax", "Problem", "PENALTIES", "Penalty", "OwnModel", "own_model"]

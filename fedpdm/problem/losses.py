@@ -46,6 +46,8 @@ class Loss(NamedTuple):
         `radius -> L` such that every example's gradient is L-Lipschitz in the model when `||a|| <= radius`.
     slopes
         See `SlopesFn`: the gradient is `slopes(scores) @ features`. Needed for sparse supports only.
+    initial
+        The model to begin with, [rows, columns]; None: [classes, features] small random numbers.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Loss(NamedTuple):
     gradient_bound: Callable[[float], float]
     smoothness: Callable[[float], float]
     slopes: SlopesFn | None = None
+    initial: Callable[[], Array] | None = None
 
 
 SMALL_BATCH = 64

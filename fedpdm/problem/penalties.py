@@ -15,8 +15,11 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from numpy.typing import ArrayLike
 
 from fedpdm.errors import ConfigError
 
@@ -208,35 +211,49 @@ def l0(strength: float) -> Penalty:
     return Penalty("l0", value, prox, subdifferential_distance, weak_convexity == 0, weak_convexity)
 
 
-def group_lasso(strength: float) -> Penalty:
+def group_lasso(strength: float, groups: ArrayLike | None = None) -> Penalty:
     """Group lasso, h(X) = λ sum_j ||X_j||, X_j the column of feature j in a [classes, features] matrix.
 
     prox(X)_j = argmin_U λ ||U|| + ||U - X_j||² / (2s) = max(1 - sλ / ||X_j||, 0) X_j: a feature is kept by
     all classes or dropped by all.
 
-    The norms are not scaled by sqrt(group size), since all groups have one size. Groups run along the first
-    axis; in an x of one dimension each coordinate is its own group, which is the lasso.
+    The norms are not scaled by sqrt(group size). Groups run along the first axis; in an x of one dimension each coordinate
+    is its own group, which is the lasso. With `groups`, a whole number per coordinate (in the order of `x.ravel()`), X_j is
+    the coordinates of number j; those of number -1 are left alone.
     """
     strength = _strength(strength)
-
-    def norms(x: Array) -> Array:
-        return jnp.abs(x) if jnp.ndim(x) < 2 else jnp.linalg.norm(x, axis=0)
+    if groups is None:
+        strengths, norms, spread = strength, _column_norms, lambda each, x: each
+    else:
+        index = np.asarray(groups).ravel()
+        if index.dtype.kind not in "iu" or index.min() < -1:
+            raise ConfigError("Expected groups of whole numbers from 0, and -1 for coordinates that are left alone.")
+        count = int(index.max()) + 1
+        index = np.where(index < 0, count, index)  # one more group, without a penalty
+        strengths = jnp.full(count + 1, strength).at[count].set(0.0)
+        norms = lambda x: jnp.sqrt(jax.ops.segment_sum(jnp.square(x.ravel()), index, count + 1))  # noqa: E731
+        spread = lambda each, x: each[index].reshape(x.shape)  # noqa: E731
 
     def value(x: Array) -> Array:
-        return strength * jnp.sum(norms(x))
+        return jnp.sum(strengths * norms(x))
 
     def prox(x: Array, step: Step) -> Array:
         size = norms(x)
-        return x * jnp.where(size <= step * strength, 0, 1 - step * strength / jnp.where(size == 0, 1, size))
+        factor = jnp.where(size <= step * strengths, 0, 1 - step * strengths / jnp.where(size == 0, 1, size))
+        return x * spread(factor, x)
 
     def subdifferential_distance(x: Array, gradient: Array) -> Array:
         # At a zero group: the ball of radius λ. Elsewhere: the point λ X_j / ||X_j||.
         size = norms(x)
-        outside_ball = jnp.maximum(norms(gradient) - strength, 0)
-        to_point = norms(gradient + strength * x / jnp.where(size == 0, 1, size))
+        outside_ball = jnp.maximum(norms(gradient) - strengths, 0)
+        to_point = norms(gradient + x * spread(strengths / jnp.where(size == 0, 1, size), x))
         return jnp.where(size == 0, outside_ball, to_point)
 
     return Penalty("group-lasso", value, prox, subdifferential_distance, True, 0.0)
+
+
+def _column_norms(x: Array) -> Array:
+    return jnp.abs(x) if jnp.ndim(x) < 2 else jnp.linalg.norm(x, axis=0)
 
 
 def box(lower: float, upper: float) -> Penalty:
