@@ -49,6 +49,9 @@ class ModelView(NamedTuple):
 def view_model(run: Run) -> ModelView:
     """Images when the columns are the pixels of a square or oblong, else the largest coefficients."""
     names, labels = run.feature_names, run.class_names
+    if not run.linear:
+        count, used = run.model.size, np.count_nonzero(run.model)
+        return ModelView(f"A model of its own kind: {count} parameters, {used} of them not zero.", 0.0, [], [])
     sentence = _features_sentence(run, names)
     shape = _image_shape(names)
     if shape:

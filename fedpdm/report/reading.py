@@ -52,6 +52,11 @@ class Run(NamedTuple):
     feature_names: list[str]
     spending: Spending | None
 
+    @property
+    def linear(self) -> bool:
+        """Whether the model is a row of weights per class, as all are but those of somebody's own."""
+        return self.model.shape == (len(self.class_names), len(self.feature_names))
+
 
 class Study(NamedTuple):
     """A reproduction: its claims with their verdicts, how these are found, how it was made, and its figures."""
@@ -101,7 +106,7 @@ def _read_run(path: Path, name: str) -> Run:
         raise UserError(f"The run in {path} cannot be read: {error}.") from None
     spending = read_spending(path / "ledger.sqlite", str(manifest.get("config_digest")), [row["round"] for row in rows])
     classes = about.get("class_names") or [str(label) for label in range(model.shape[0])]
-    features = about.get("feature_names") or [f"x{column}" for column in range(model.shape[1])]
+    features = about.get("feature_names") or [f"x{column}" for column in range(model.shape[-1])]
     config = validate(manifest.get("config", {}))
     return Run(name, manifest, config, summary, rows, clients, model, classes, features, spending)
 
