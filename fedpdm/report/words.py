@@ -111,6 +111,7 @@ def _caveat(run: Run) -> str:
 def what_was_trained(run: Run) -> str:
     """Model, data, clients, algorithm and rounds in two sentences."""
     c, classes, columns = run.config, len(run.class_names), len(run.feature_names)
+    kind = "A linear model" if run.linear else "A model of its own kind"
     size = f"{classes} classes × {columns} features" if run.linear else f"{run.model.size} parameters"
     penalty = f" with {PENALTIES[c.problem.penalty]}" if c.problem.penalty in PENALTIES and c.problem.gamma else ""
     behind = "" if c.data.features == "raw" else f" behind the public feature map {c.data.features}"
@@ -122,7 +123,7 @@ def what_was_trained(run: Run) -> str:
         "column": f"one for each {c.data.client_column}",
     }.get(c.data.partition, "")
     return (
-        f"A {'linear model' if run.linear else 'model of its own kind'} of {c.data.name}{behind}: {size}, {c.problem.loss} loss{penalty}. "
+        f"{kind} of {c.data.name}{behind}: {size}, {c.problem.loss} loss{penalty}. "
         f"{ALGORITHMS.get(c.algorithm.name, c.algorithm.name)} trained it in {c.rounds.total} rounds, with "
         f"{c.rounds.participants} of {c.data.clients} clients in a round" + (f", {dealt}." if dealt else ".")
     )
