@@ -67,7 +67,9 @@ def schema(
 ) -> None:
     """Print what the columns of a table are, as TOML, to look at, to change, and to pass as --schema.
 
-    Example:  fedpdm data schema people.csv --label income --client-column hospital > people.schema.toml
+    \b
+    Example:
+      fedpdm data schema people.csv --label income --client-column hospital > people.schema.toml
     """
     from fedpdm.data.inference import infer_schema
     from fedpdm.data.schema import to_toml
@@ -87,7 +89,9 @@ def predict(
 ) -> None:
     """Predict the class of new rows, with probabilities, as CSV.
 
-    Example:  fedpdm predict runs/mine rows.csv --out predictions.csv
+    \b
+    Example:
+      fedpdm predict runs/mine rows.csv --out predictions.csv
     """
     from fedpdm.data.tables import read_table
     from fedpdm.saved import load_model
@@ -108,7 +112,10 @@ def export(
 ) -> None:
     """Give the model away: plain coefficients as CSV, or ONNX from the columns to the class.
 
-    Examples:  fedpdm export runs/mine  |  fedpdm export runs/mine --format onnx --out model.onnx
+    \b
+    Examples:
+      fedpdm export runs/mine
+      fedpdm export runs/mine --format onnx --out model.onnx
     """
     from fedpdm.saved import load_model
 

@@ -18,12 +18,13 @@ NOTE = (
 def describe_clients(simulation: Simulation) -> dict[str, Any]:
     """Every client's examples, labels held and participations, for clients.json."""
     federation = simulation.federation
+    names = federation.client_names or [client_name(i).removeprefix("client-") for i in range(federation.clients)]
     counts = zip(federation.sizes.tolist(), federation.label_counts.tolist(), simulation.taken_part().tolist(), strict=True)
     return {
         "note": NOTE,
         "test_labels": np.bincount(federation.test_labels, minlength=federation.classes).tolist(),
         "clients": [
-            {"client": client_name(i), "examples": examples, "labels": labels, "participations": times}
+            {"client": client_name(i), "name": names[i], "examples": examples, "labels": labels, "participations": times}
             for i, (examples, labels, times) in enumerate(counts)
         ],
     }

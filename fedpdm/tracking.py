@@ -1,6 +1,7 @@
 """Write a run's measurements where people already watch: MLflow or TensorBoard. Both are optional packages."""
 
 import importlib.util
+import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -51,6 +52,7 @@ class MLflow:
     """A run of the experiment "fedpdm" in MLflow's own store: MLFLOW_TRACKING_URI, else mlflow.db in this folder."""
 
     def __init__(self, folder: RunFolder, config: Config) -> None:
+        os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # not a word about its tables
         from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
         from mlflow.exceptions import MlflowException  # pyright: ignore[reportMissingImports]
 

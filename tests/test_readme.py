@@ -20,13 +20,13 @@ from fedpdm.config import load_config, preset_names
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 LONG = re.compile(r"<!-- long: .+? -->\n\n((?:    .*\n|\n(?=    ))+)")
-COMMAND = re.compile(r"^    (fedpdm (?:.*\\\n)*.*)", re.MULTILINE)
+COMMAND = re.compile(r"^    ((?:fedpdm|python) (?:.*\\\n)*.*)", re.MULTILINE)
 
 
 def commands(text: str) -> list[list[str]]:
-    """The `fedpdm` commands in indented blocks, without comments, continued lines joined."""
+    """The commands in indented blocks, without comments, continued lines joined."""
     found = [re.sub(r"\s+#.*", "", line.replace("\\\n", " ")) for line in COMMAND.findall(text)]
-    return [shlex.split(line)[1:] for line in found]
+    return [shlex.split(line) for line in found]
 
 
 def pages() -> list[Path]:
@@ -38,13 +38,21 @@ def pages() -> list[Path]:
 
 
 SHOWN = {page: page.read_text(encoding="utf-8") for page in pages()}
-RUN = [(page, words) for page, text in SHOWN.items() for words in commands(LONG.sub("", text))]
+
+
+def is_pattern(words: list[str]) -> bool:
+    """Whether a word stands for something of the reader's own: STATE_DIR, RUN."""
+    return any(re.fullmatch(r"[A-Z][A-Z_]+", word) for word in words)
+
+
+RUN = [(page, words) for page, text in SHOWN.items() for words in commands(LONG.sub("", text)) if not is_pattern(words)]
 CHECK = [(page, words) for page, text in SHOWN.items() for block in LONG.findall(text) for words in commands(block)]
+CHECK += [(page, words) for page, text in SHOWN.items() for words in commands(LONG.sub("", text)) if is_pattern(words)]
 PYTHON = [(page, code) for page, text in SHOWN.items() for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
 
 
 def names(shown: list[tuple[Path, list[str]]]) -> list[str]:
-    return [f"{page.stem}-{' '.join(words[:3])}" for page, words in shown]
+    return [f"{page.stem}-{' '.join(words[1:4])}" for page, words in shown]
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +61,7 @@ def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("reader")
     (made / "runs").mkdir()
     shutil.copytree(DOCS / "reproduction", made / "runs" / "reproduction")
+    shutil.copytree(ROOT / "examples", made / "examples")
     return made
 
 
@@ -65,7 +74,8 @@ def test_there_is_something_to_run():
 @pytest.mark.parametrize(("page", "words"), RUN, ids=names(RUN))
 def test_command_works(folder, page, words):
     words, target = (words[: words.index(">")], words[-1]) if ">" in words else (words, None)
-    command = [sys.executable, "-m", "fedpdm.cli", *words]
+    program = {"fedpdm": ["-m", "fedpdm.cli"], "python": []}[words[0]]
+    command = [sys.executable, *program, *words[1:]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder)
     assert done.returncode == 0, done.stderr
     if target:
@@ -74,7 +84,7 @@ def test_command_works(folder, page, words):
 
 @pytest.mark.parametrize(("page", "words"), CHECK, ids=names(CHECK))
 def test_long_command_is_spelt_right(page, words):
-    words = words[: words.index(">")] if ">" in words else words
+    words = words[1 : words.index(">") if ">" in words else None]
     if words == ["--install-completion"]:  # asked for help it would install first
         assert "--install-completion" in CliRunner().invoke(app, ["--help"]).output
         return

@@ -139,6 +139,13 @@ def test_further_studies_bring_their_verdicts_and_how_they_are_found(tmp_path):
     assert "the best of the others" in text
 
 
+def test_several_runs_leave_the_report_of_each_alone(runs, tmp_path, monkeypatch):
+    before = write_report([runs[0]]).read_text()
+    monkeypatch.chdir(tmp_path)
+    assert write_report(runs) == Path("report.html")
+    assert (runs[0] / "report.html").read_text() == before
+
+
 def test_mistakes_are_named(runs, tmp_path):
     with pytest.raises(UserError, match="neither a run"):
         write_report([tmp_path])

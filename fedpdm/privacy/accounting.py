@@ -93,6 +93,7 @@ def _mills(x: Any) -> Any:
     return math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2))
 
 
+@lru_cache(maxsize=4096)  # the clients of a run have mostly spent the same
 def gdp_epsilon(mu: float, delta: float) -> float:
     """The smallest epsilon for which mu-GDP implies (epsilon, delta)-DP, rounded up."""
     _within(0, 1, delta=delta)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shlex
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -31,12 +32,12 @@ def write_report(paths: Sequence[Path], out: Path | None = None) -> Path:
     paths
         Run folders, and folders of `fedpdm reproduce`.
     out
-        The file (default: report.html in the first folder).
+        The file (default: report.html, in the folder if there is one, in the working folder if there are several).
     """
     if not paths:
         raise UserError("A report needs at least one folder.")
     page = render(*read_folders(paths))
-    target = out or paths[0] / "report.html"
+    target = out or (paths[0] if len(paths) == 1 else Path()) / "report.html"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(target, page.encode())
@@ -78,7 +79,7 @@ def _json_for_script(value: Any) -> str:
 
 
 def _run_view(run: Run) -> dict[str, Any]:
-    toml = to_toml(run.config)
+    toml, short = to_toml(run.config), Path(run.name).name
     return {
         "name": run.name,
         "summary": run.summary,
@@ -90,7 +91,8 @@ def _run_view(run: Run) -> dict[str, Any]:
         "manifest": run.manifest,
         "toml": toml,
         "toml_uri": "data:text/plain;charset=utf-8," + quote(toml),
-        "command": f"fedpdm run {run.name}.toml --out runs/{run.name}-again",
+        "file": f"{short}.toml",
+        "command": shlex.join(["fedpdm", "run", f"{short}.toml", "--out", f"runs/{short}-again"]),
     }
 
 
@@ -105,7 +107,7 @@ def _clients_view(run: Run) -> dict[str, Any]:
         counts = client.get("labels", [])
         rows.append(
             {
-                "name": name,
+                "name": client.get("name", name),
                 "examples": client.get("examples"),
                 "labels": counts,
                 "held": [label for label, count in zip(classes, counts, strict=True) if count],

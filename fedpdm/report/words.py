@@ -118,6 +118,7 @@ def what_was_trained(run: Run) -> str:
         "one-class": "each holding one class",
         "dirichlet": f"with label mixes from a Dirichlet distribution ({c.data.dirichlet_alpha:g})",
         "iid": "dealt evenly",
+        "column": f"one for each {c.data.client_column}",
     }.get(c.data.partition, "")
     return (
         f"A linear model of {c.data.name}{behind}: {classes} classes × {columns} features, {c.problem.loss} loss{penalty}. "

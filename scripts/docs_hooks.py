@@ -1,6 +1,11 @@
-"""MkDocs hook: $...$ and $$...$$ become MathML when the site is built, so that no reader needs a script or a network."""
+"""MkDocs hooks, for what the pages have that the site has not.
+
+$...$ and $$...$$ become MathML when the site is built, so that no reader needs a script or a network. Links to files of the
+source tree outside docs/ become their paths: they work where the pages are read beside the source.
+"""
 
 import re
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -52,6 +57,19 @@ class MathExtension(Extension):
         # above "backtick" (190) nothing in code would be safe; below "escape" (180) backslashes would be gone
         md.inlinePatterns.register(MathProcessor(DISPLAY, "block", md), "math-display", 186)
         md.inlinePatterns.register(MathProcessor(INLINE, "inline", md), "math-inline", 185)
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, **kwargs: Any) -> str:
+    docs = Path(config["docs_dir"]).resolve()
+    here = (docs / page.file.src_uri).parent
+
+    def link(found: re.Match[str]) -> str:
+        target = (here / found[2]).resolve()
+        if target.is_relative_to(docs) or not target.exists():
+            return found[0]  # also a link that leads nowhere: the build reports it
+        return f"{found[1]} (`{target.relative_to(docs.parent)}`)"
+
+    return re.sub(r"(?<!!)\[([^\]]+)\]\((\.\./[^)#\s]+)\)", link, markdown)
 
 
 def on_config(config: Any) -> Any:
