@@ -1,15 +1,16 @@
-# make demo: environment, data, a trained model.  make test: environment, every test.
+# make demo: environment, data, a trained model, its report.  make test: environment, every test.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types lock clean
+.PHONY: demo test lint types docs package-check lock clean
 
 demo: $(STAMP)
 	$(BIN)/fedpdm run demo
 
 test: $(STAMP)
+	sh scripts/install_browser.sh
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
@@ -18,6 +19,18 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/basedpyright
+
+# The documentation as a site, in build/site; a warning is an error.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+# Build in one empty environment, install the wheel in another, train from there.
+package-check:
+	sh scripts/check_package.sh "$(PYTHON)"
+
+$(VENV)/.docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	touch $(VENV)/.docs
 
 $(STAMP): pyproject.toml constraints.txt scripts/make_environment.sh
 	sh scripts/make_environment.sh "$(PYTHON)" "$(VENV)"

@@ -1,26 +1,27 @@
 """Federated primal-dual learning of sparse models, with differential privacy and thin links."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from fedpdm.algorithms import LocalPlan, fedpdm
-from fedpdm.config import Config, load_config
-from fedpdm.data import (
-    Federation,
-    dirichlet,
-    federation_from_arrays,
-    iid,
-    labels_per_client,
-    load_dataset,
-    make_federation,
-    one_class_per_client,
-)
-from fedpdm.engines.simulation import Schedule, Simulation
-from fedpdm.problem import Problem, logistic, penalties, softmax
-from fedpdm.rounds import Setup
 from fedpdm.version import __version__
 
 if TYPE_CHECKING:
+    from fedpdm.algorithms import LocalPlan, fedpdm
+    from fedpdm.config import Config, load_config
+    from fedpdm.data import (
+        Federation,
+        dirichlet,
+        federation_from_arrays,
+        iid,
+        labels_per_client,
+        load_dataset,
+        make_federation,
+        one_class_per_client,
+    )
+    from fedpdm.engines.simulation import Schedule, Simulation
     from fedpdm.estimator import FedPDMClassifier
+    from fedpdm.problem import Problem, logistic, penalties, softmax
+    from fedpdm.rounds import Setup
 
 __all__ = [
     "LocalPlan",
@@ -46,10 +47,33 @@ __all__ = [
     "__version__",
 ]
 
+# Where each name lives. They are imported when first used, so that `fedpdm --help` does not wait for JAX.
+_HOMES = {
+    "fedpdm.algorithms": ("LocalPlan", "fedpdm"),
+    "fedpdm.config": ("Config", "load_config"),
+    "fedpdm.data": (
+        "Federation",
+        "dirichlet",
+        "federation_from_arrays",
+        "iid",
+        "labels_per_client",
+        "load_dataset",
+        "make_federation",
+        "one_class_per_client",
+    ),
+    "fedpdm.engines.simulation": ("Schedule", "Simulation"),
+    "fedpdm.estimator": ("FedPDMClassifier",),
+    "fedpdm.problem": ("Problem", "logistic", "penalties", "softmax"),
+    "fedpdm.rounds": ("Setup",),
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "FedPDMClassifier":  # late, since scikit-learn takes longer to import than all the rest
-        from fedpdm.estimator import FedPDMClassifier
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module 'fedpdm' has no attribute {name!r}")
 
-        return FedPDMClassifier
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

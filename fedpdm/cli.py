@@ -1,29 +1,39 @@
 """The command `fedpdm`."""
 
+import contextlib
 import json
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 from rich.console import Console
 from rich.table import Table
 
 from fedpdm import cli_own
+from fedpdm.cache import remember_compilations
 from fedpdm.cli_features import features_app
 from fedpdm.cli_privacy import privacy_app
 from fedpdm.cli_study import register
-from fedpdm.config import load_config, preset_names, to_toml
+from fedpdm.completion import complete_config, complete_setting
+from fedpdm.config import Config, load_config, preset_names, to_toml
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.version import __version__
 
+if TYPE_CHECKING:
+    from fedpdm.engines.simulation import Simulation
+    from fedpdm.runs import RunFolder
+
 __all__ = ["app", "main"]
 
+typer.core.HAS_RICH = False  # plain help: boxes help nobody in a pipe, in a log or on a narrow screen
 app = typer.Typer(
-    no_args_is_help=True,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Federated primal-dual learning of sparse models. Start with `fedpdm run demo`.",
+    help="Federated primal-dual learning of sparse models, with proven privacy. `fedpdm COMMAND --help` has examples.",
 )
 config_app = typer.Typer(no_args_is_help=True, help="Look at settings.")
 data_app = typer.Typer(no_args_is_help=True, help="Get and describe data sets.")
@@ -34,21 +44,47 @@ app.add_typer(privacy_app, name="privacy")
 register(app)
 cli_own.register(app, data_app)
 
-ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.")]
-SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")]
+# Some versions of typer bring their own click, so its errors are reached through typer.
+UsageError: Any = typer.BadParameter.__base__
+HINT = """\
+New here? This takes ten seconds and downloads nothing:
+  fedpdm run plain --set data.name=digits --set data.clients=20 --set rounds.participants=5
+It ends with the path of a report to open in a browser. `fedpdm run demo` trains a private model of MNIST.
+"""
+
+ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.", autocompletion=complete_config)]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.", autocompletion=complete_setting),
+]
 DataDirOption = Annotated[
     Path | None, typer.Option("--data-dir", help="Folder that holds the data files (or set FEDPDM_DATA).")
+]
+TrackOption = Annotated[
+    list[str] | None, typer.Option(help="Also write to mlflow or tensorboard; may be repeated (see docs/tracking.md).")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def main() -> None:
-    """Run the command; a user's mistake ends in one line and exit code 2."""
+    """Run the command; a user's mistake ends in one line and exit code 2 (docs/command-line.md has all codes)."""
+    remember_compilations()
     try:
-        app()
+        sys.exit(app(prog_name="fedpdm", standalone_mode=False))
     except UserError as error:
         print(f"fedpdm: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except UsageError as error:
+        message = error.format_message()  # that of a group without a command is its whole help
+        more = f" See `{error.ctx.command_path} --help`." if error.ctx else ""
+        print(message if "\n" in message else f"fedpdm: {message.rstrip('.')}.{more}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        print("\nfedpdm: interrupted.", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of the pipe has seen enough
+        sys.stderr.close()
+        sys.exit(0)
 
 
 def _print_version(wanted: bool) -> None:
@@ -57,17 +93,24 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        print(HINT + "\n" + context.get_help())
 
 
 @app.command()
 def run(
     config: Annotated[
-        str | None, typer.Argument(help="A TOML file, or the name of a preset (default: demo, or table with --data).")
+        str | None,
+        typer.Argument(
+            help="A TOML file, or the name of a preset (default: demo, or table with --data).", autocompletion=complete_config
+        ),
     ] = None,
     settings: SetOption = None,
     data: Annotated[str | None, typer.Option(help="A table of your own: CSV, Parquet, NPZ or LibSVM.")] = None,
@@ -82,46 +125,113 @@ def run(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    track: TrackOption = None,
 ) -> None:
     """Train a federated model.
 
-    Examples:  fedpdm run demo  |  fedpdm run paper-mnist --set rounds.total=50 --out runs/mine  |
-    fedpdm run --data people.csv --label income --client-column hospital  |  fedpdm run --resume runs/mine
+    \b
+    Examples:
+      fedpdm run demo
+      fedpdm run paper-mnist --set rounds.total=50 --out runs/mine
+      fedpdm run --data people.csv --label income --client-column hospital
+      fedpdm run --resume runs/mine
     """
+    from fedpdm.tracking import check_trackers
+
+    trackers = check_trackers(track or ())
+    shorthand = cli_own.own_settings(
+        data=data,
+        label=label,
+        client_column=client_column,
+        schema=schema,
+        test=test,
+        test_share=test_share,
+        epsilon=epsilon,
+    )
+    if resume and (config or settings or shorthand or out):
+        raise ConfigError("--resume goes on with the settings and folder of the run: drop CONFIG, --set and other flags.")
+    if resume:
+        _train(_reopened(resume, data_dir, quiet), as_json, quiet, trackers)
+        return
+    name = config or ("table" if data else "demo")
+    chosen = load_config(name, [*shorthand, *(settings or ())])
+    path = out or Path("runs") / f"{Path(data or name).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    _train(_created(path, chosen, data_dir, quiet), as_json, quiet, trackers)
+
+
+def _created(path: Path, config: Config, data_dir: Path | None, quiet: bool) -> "tuple[Config, RunFolder, Simulation]":
     from fedpdm import experiment
-    from fedpdm.progress import Progress
     from fedpdm.runs import RunFolder
 
-    shorthand = cli_own.own_settings(data, label, client_column, schema, test, test_share, epsilon)
-    if resume:
-        if config or settings or shorthand or out:
-            raise ConfigError("--resume goes on with the settings and folder of the run: drop CONFIG, --set and other flags.")
-        folder = RunFolder.reopen(resume)
-        chosen = folder.config()
-        if summary := folder.summary():
-            _report(folder.path, summary, as_json, note="This run was complete already.")
+    federation = experiment.build_federation(config, data_dir, progress=not quiet)
+    config = experiment.settled(config, federation)
+    simulation = experiment.build_simulation(config, federation)
+    return config, RunFolder.create(path, config, federation.checksums), simulation
+
+
+def _reopened(path: Path, data_dir: Path | None, quiet: bool) -> "tuple[Config, RunFolder, Simulation | None]":
+    """The run to go on with; no simulation if it is complete."""
+    from fedpdm import experiment
+    from fedpdm.runs import RunFolder
+
+    folder = RunFolder.reopen(path)
+    config = folder.config()
+    if folder.summary():
+        return config, folder, None
+    federation = experiment.build_federation(config, data_dir, progress=not quiet)
+    return config, folder, experiment.build_simulation(config, federation)
+
+
+def _train(run: "tuple[Config, RunFolder, Simulation | None]", as_json: bool, quiet: bool, trackers: Sequence[str]) -> None:
+    from fedpdm import experiment
+    from fedpdm.progress import Progress
+    from fedpdm.tracking import open_trackers
+
+    config, folder, simulation = run
+    with contextlib.closing(folder):
+        if simulation is None:
+            _report(folder.path, folder.summary() or {}, as_json, note="This run was complete already.")
             return
-        simulation = experiment.build_simulation(chosen, experiment.build_federation(chosen, data_dir, progress=not quiet))
-    else:
-        name = config or ("table" if data else "demo")
-        chosen = load_config(name, [*shorthand, *(settings or ())])
-        path = out or Path("runs") / f"{Path(data or name).stem}-{datetime.now():%Y%m%d-%H%M%S}"
-        federation = experiment.build_federation(chosen, data_dir, progress=not quiet)
-        chosen = experiment.settled(chosen, federation)
-        simulation = experiment.build_simulation(chosen, federation)
-        folder = RunFolder.create(path, chosen, federation.checksums)
-    with Progress(chosen.rounds.total, enabled=not quiet) as progress:
-        try:
-            summary = experiment.run(chosen, folder, simulation, progress.update)
-        except KeyboardInterrupt:
-            print(f"\nfedpdm: interrupted. Go on with: fedpdm run --resume {folder.path}", file=sys.stderr)
-            sys.exit(130)
-    _report(folder.path, summary, as_json)
+        with Progress(config.rounds.total, enabled=not quiet) as progress, open_trackers(trackers, folder, config) as tracking:
+
+            def on_rows(rows: list[dict[str, Any]]) -> None:
+                progress.update(rows)
+                tracking.rows(rows)
+
+            try:
+                summary = experiment.run(config, folder, simulation, on_rows)
+                tracking.finish(summary)
+            except KeyboardInterrupt:
+                print(f"\nfedpdm: interrupted. Go on with: fedpdm run --resume {folder.path}", file=sys.stderr)
+                sys.exit(130)
+        _report(folder.path, summary, as_json)
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders of `fedpdm reproduce`.")],
+    out: Annotated[Path | None, typer.Option(help="The file to write (default: report.html in the first folder).")] = None,
+) -> None:
+    """Write one HTML page about runs: accuracy, guarantee, curves, model, clients. It needs no network.
+
+    \b
+    Examples:
+      fedpdm report runs/mine
+      fedpdm report runs/a runs/b --out compared.html
+    """
+    from fedpdm.report import write_report
+
+    print(f"Report: {write_report(folders, out)}")
 
 
 @app.command()
 def presets() -> None:
-    """List the presets."""
+    """List the presets: settings to start from.
+
+    \b
+    Example:
+      fedpdm presets
+    """
     for name in preset_names():
         c = load_config(name)
         print(
@@ -132,13 +242,23 @@ def presets() -> None:
 
 @config_app.command("show")
 def config_show(config: ConfigArgument, settings: SetOption = None) -> None:
-    """Print the full settings as TOML, with comments, to start a file from."""
+    """Print the full settings as TOML, with comments, to start a file from.
+
+    \b
+    Example:
+      fedpdm config show demo > mine.toml
+    """
     print(to_toml(load_config(config, settings or ())), end="")
 
 
 @data_app.command("fetch")
 def data_fetch(name: str, data_dir: DataDirOption = None) -> None:
-    """Get a data set into the cache, with its checksums verified."""
+    """Get a data set into the cache, with its checksums verified.
+
+    \b
+    Example:
+      fedpdm data fetch mnist
+    """
     from fedpdm.data import load_dataset
 
     dataset = load_dataset(name, data_dir=data_dir)
@@ -147,7 +267,12 @@ def data_fetch(name: str, data_dir: DataDirOption = None) -> None:
 
 @data_app.command("info")
 def data_info(name: str, data_dir: DataDirOption = None) -> None:
-    """Describe a data set: examples, features, classes, where it comes from."""
+    """Describe a data set: examples, features, classes, where it comes from.
+
+    \b
+    Example:
+      fedpdm data info digits
+    """
     from fedpdm.data import describe
 
     print(describe(name, data_dir=data_dir))
@@ -161,7 +286,12 @@ def theory(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what Theorem 3 promises for these settings: conditions, constants, bound."""
+    """Say what Theorem 3 promises for these settings: conditions, constants, bound.
+
+    \b
+    Example:
+      fedpdm theory paper-mnist --target 0.1
+    """
     from fedpdm import theory as theory_module
     from fedpdm.experiment import build_federation, build_simulation
 
@@ -179,15 +309,24 @@ def theory(
     if as_json:
         print(json.dumps({name: value for name, value, _ in lines}, indent=2))
         return
+    rows = [(name, f"{value:.4g}" if isinstance(value, float) else str(value), meaning) for name, value, meaning in lines]
+    if not sys.stdout.isatty():
+        for name, value, meaning in rows:
+            print(f"{name:24}{value:>12}  {meaning}")
+        return
     table = Table("quantity", "value", "meaning", title=f"Theorem 3 for {config}")
-    for name, value, meaning in lines:
-        table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value), meaning)
+    for row in rows:
+        table.add_row(*row)
     Console().print(table)
 
 
 def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None = None) -> None:
+    """Write the report, and say in a few lines what came out."""
+    from fedpdm.report import write_report
+
+    page = write_report([path])
     if as_json:
-        print(json.dumps(summary | {"folder": str(path)}, indent=2))
+        print(json.dumps(summary | {"folder": str(path), "report": str(page)}, indent=2))
         return
     if note:
         print(note)
@@ -208,6 +347,7 @@ def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None
     if refused := summary.get("refused_participations"):
         print(f"{refused} participations were refused: the clients' budgets were used up.")
     print(f"Run folder: {path}")
+    print(f"Report: {page}  (open it in a browser)")
 
 
 if __name__ == "__main__":

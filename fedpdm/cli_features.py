@@ -24,7 +24,9 @@ def show(
 ) -> None:
     """Say what a feature map does, what it looks at, and how to use it.
 
-    Example:  fedpdm features show scattering
+    \b
+    Example:
+      fedpdm features show scattering
     """
     from fedpdm.config import FEATURE_KEYS, Data
     from fedpdm.data.feature_cache import feature_dir

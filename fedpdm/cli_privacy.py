@@ -34,7 +34,9 @@ def plan(
 ) -> None:
     """Noise for a budget, per mode and neighbouring relation. Leave out one of epsilon, noise and participations.
 
-    Example:  fedpdm privacy plan --epsilon 1 --participations 9 --examples 600
+    \b
+    Example:
+      fedpdm privacy plan --epsilon 1 --participations 9 --examples 600
     """
     from fedpdm.algorithms.local import LocalPlan
     from fedpdm.privacy.plan import plan_table
@@ -113,7 +115,9 @@ def audit(
 ) -> None:
     """Attack the functions that training runs, and compare with the claim. Exit code 1: a sound mechanism is breached.
 
-    Example:  fedpdm privacy audit --mechanism paper --attack dual
+    \b
+    Example:
+      fedpdm privacy audit --mechanism paper --attack dual
     """
     from fedpdm.config import load_config
     from fedpdm.privacy import audit as auditing

@@ -35,7 +35,9 @@ def compare_command(
 ) -> None:
     """Run the same settings with several algorithms: a table with intervals, and curves against rounds, bytes and epsilon.
 
-    Example:  fedpdm compare demo --algorithms fedavg,fedpdm --seeds 3
+    \b
+    Example:
+      fedpdm compare demo --algorithms fedavg,fedpdm --seeds 3
     """
     from fedpdm.study import compare, table_lines
 
@@ -59,7 +61,11 @@ def reproduce_command(
 ) -> None:
     """Run the paper's figures again, and judge its claims; or one of two further studies.
 
-    Examples:  fedpdm reproduce fig4  |  fedpdm reproduce all --quick  |  fedpdm reproduce heterogeneity
+    \b
+    Examples:
+      fedpdm reproduce fig4
+      fedpdm reproduce all --quick
+      fedpdm reproduce heterogeneity
     """
     from fedpdm.paper.figures import Scale, chosen_figures
     from fedpdm.paper.reproduce import STUDIES, reproduce

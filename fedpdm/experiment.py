@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpdm.algorithms import ALGORITHMS, Algorithm, LocalPlan
+from fedpdm.clients import describe_clients
 from fedpdm.compression.indices import entropy_bits
 from fedpdm.compression.links import Links, support_radius
 from fedpdm.compression.sparsify import kept
@@ -217,6 +218,7 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
     models = {"model": simulation.model, "averaged_model": simulation.averaged_model}
     about = {"data": config.data.name, "loss": config.problem.loss}
     names = {"class_names": federation.class_names, "feature_names": federation.feature_names}
+    folder.keep_clients(describe_clients(simulation))
     folder.finish(models, about | names, summary)
     return summary
 

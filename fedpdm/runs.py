@@ -5,6 +5,7 @@
     metrics.jsonl           one line per round; append-only
     checkpoint.safetensors  the state after some round
     model.safetensors       the last and the tail-averaged model, names of features and classes; when done
+    clients.json            what the simulator knows about its clients; when done
     summary.json            the results; written last, so its presence says that the run is complete
 
 Every file but metrics.jsonl is replaced in one step. Rows of metrics.jsonl that are newer than the checkpoint are cut
@@ -30,7 +31,7 @@ from fedpdm.config import Config, digest, validate
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.version import __version__
 
-__all__ = ["RunFolder", "atomic_write", "read_models"]
+__all__ = ["RunFolder", "atomic_write", "read_about", "read_models"]
 
 SIMULATED = (
     "simulated: pseudo-random float32 normals from the run's seed, accounted as ideal Gaussian noise. Good for measuring "
@@ -63,6 +64,7 @@ class RunFolder:
         self.metrics_path = path / "metrics.jsonl"
         self.checkpoint_path = path / "checkpoint.safetensors"
         self.model_path = path / "model.safetensors"
+        self.clients_path = path / "clients.json"
         self.summary_path = path / "summary.json"
         self.schema_path = path / "schema.toml"
         self._lock: Any = None
@@ -174,6 +176,10 @@ class RunFolder:
         """Write the schema of the run's table, by which new rows are encoded."""
         atomic_write(self.schema_path, text.encode())
 
+    def keep_clients(self, clients: dict[str, Any]) -> None:
+        """Write what the simulator knows about its clients."""
+        atomic_write(self.clients_path, (json.dumps(clients, allow_nan=False) + "\n").encode())
+
     def finish(self, models: dict[str, np.ndarray], about: dict[str, Any], summary: dict[str, Any]) -> None:
         """Write the models, then the summary."""
         # One metadata entry only: safetensors writes several in an order that differs from process to process.
@@ -190,6 +196,12 @@ def read_models(path: Path) -> dict[str, np.ndarray]:
     """The models of a finished run: "model" and "averaged_model"."""
     with safe_open(path / "model.safetensors", framework="numpy") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """What the model file says about itself: data, loss, and the names of classes and columns."""
+    with safe_open(path / "model.safetensors", framework="numpy") as file:
+        return json.loads((file.metadata() or {}).get("fedpdm", "{}"))
 
 
 def _manifest(config: Config, checksums: dict[str, str]) -> dict[str, Any]:

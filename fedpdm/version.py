@@ -1,5 +1,10 @@
-"""The version, in one place."""
+"""The version: that of the installed package, which has it from the git tags."""
+
+from importlib.metadata import PackageNotFoundError, version
 
 __all__ = ["__version__"]
 
-__version__ = "0.1.0"
+try:
+    __version__ = version("fedpdm")
+except PackageNotFoundError:  # a source tree that was never installed
+    __version__ = "0+unknown"

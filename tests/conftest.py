@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
-from fedpdm.data import Federation, federation_from_arrays
+from fedpdm.cache import remember_compilations
+
+remember_compilations()  # the tests' processes share what they compile; before anything imports JAX
+
+from fedpdm.data import Federation, federation_from_arrays  # noqa: E402
 
 
 def random_federation(sizes: list[int], features: int = 5, classes: int = 3, seed: int = 0) -> Federation:

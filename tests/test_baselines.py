@@ -205,3 +205,22 @@ def test_broadcast_of_scaffold_holds_both_vectors():
     assert len(jax.tree.leaves(scaffold().broadcast(server))) == 2
     assert len(jax.tree.leaves(fedavg().broadcast(fedavg().init_server(X0, 2)))) == 1
     assert isinstance(scaffold().broadcast(server), Broadcast)
+
+
+def test_the_penalty_by_subgradient_is_a_step_of_every_client_and_not_of_the_server():
+    """One step of FedAvg by hand: x0 - eta (mean gradient + gamma sign(x0)); and no exact zeros, where the prox has some."""
+    federation = random_federation([20, 7, 13])
+    runs = {}
+    for by in ("prox", "subgradient"):
+        problem = Problem(softmax(), penalties.l1(0.05), penalty_by=by)
+        setup = Setup(problem, fedavg(), LocalPlan(1, 0, STEP))
+        simulation = Simulation(setup, federation, Schedule(1, 3))
+        x0 = np.asarray(simulation.model, np.float64)
+        simulation.advance()
+        runs[by] = simulation.model
+    parts = zip(federation.features, federation.labels, federation.sizes, strict=True)
+    mean = np.mean([gradient(x0, a[:n].astype(np.float64), y[:n]) for a, y, n in parts], axis=0)
+    np.testing.assert_allclose(runs["subgradient"], x0 - STEP * (mean + 0.05 * np.sign(x0)), atol=1e-6)
+    np.testing.assert_allclose(runs["prox"], shrink(x0 - STEP * mean, STEP * 0.05), atol=1e-6)
+    assert (runs["prox"] == 0).any()
+    assert (runs["subgradient"] != 0).all()

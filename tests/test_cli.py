@@ -1,6 +1,7 @@
 """The command as a person uses it: real processes, their output and exit codes."""
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -106,6 +107,63 @@ def test_a_mistake_gets_one_clear_line_and_exit_code_2(arguments, words, tmp_pat
     for word in words:
         assert word in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_command_a_newcomer_is_told_how_to_begin():
+    done = fedpdm()
+    assert done.returncode == 0
+    assert done.stdout.startswith("New here?")
+    assert "report" in done.stdout
+    hinted = done.stdout.splitlines()[1].split()
+    assert hinted[:3] == ["fedpdm", "run", "demo"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["runn"], ["runn", "fedpdm --help"]),
+        (["run", "--sett", "x"], ["--sett", "--set", "fedpdm run --help"]),
+        (["report"], ["Missing argument", "RUN", "fedpdm report --help"]),
+        (["report", "/nonexistent"], ["/nonexistent", "neither a run"]),
+        (["privacy", "plan", "--epsilon", "much"], ["--epsilon", "number|float"]),
+        (["run", "demo", "--track", "wandb"], ["wandb", "mlflow or tensorboard"]),
+    ],
+)
+def test_a_misspelt_command_gets_one_line_too(arguments, words, tmp_path):
+    done = fedpdm(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    for word in words:
+        assert any(choice in done.stderr for choice in word.split("|")), done.stderr
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["report"], ["privacy", "plan"], ["config", "show"], ["compare"]])
+def test_help_is_plain_and_has_examples(command):
+    done = fedpdm(*command, "--help")
+    assert done.returncode == 0
+    assert not set("╭│╰\x1b\b") & set(done.stdout)
+    assert "\\[" not in done.stdout
+    assert not command or "\n    fedpdm " in done.stdout
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    shell = f"{sys.executable} -m fedpdm.cli config show demo | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", shell], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_shell_completes_presets_settings_and_choices(tmp_path):
+    def offered(words: str) -> list[str]:
+        variables = {"_FEDPDM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        command = [sys.executable, "-m", "fedpdm.cli"]
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | variables, cwd=tmp_path)
+        return done.stdout.split()
+
+    assert offered("fedpdm run paper") == ["paper-adult", "paper-mnist"]
+    assert offered("fedpdm run --set rounds.samp") == ["rounds.sampling="]
+    assert "report" in offered("fedpdm re")
+    (tmp_path / "mine.toml").touch()
+    assert offered("fedpdm run mi") == ["mine.toml"]
 
 
 def test_divergence_names_round_and_client_and_keeps_the_checkpoint(tmp_path):

@@ -506,3 +506,18 @@ def test_bounds_in_closed_form():
     assert bounds.every_step(0.5, 100) == pytest.approx(0.005)
     assert float(bounds.batch_clipped(0.5, curvature, 0.04, 7)) == pytest.approx(2 * 0.5 / 10 * (1 - kappa))
     assert float(bounds.batch_clipped(0.5, curvature, 0.04, 10_000)) == pytest.approx(2 * 0.5 / 10)
+
+
+def test_a_subgradient_of_the_penalty_in_the_local_steps_breaks_the_contraction():
+    """Why penalty_by="subgradient" is refused under contraction: the step jumps at zero, so close points can move apart."""
+    local, gamma, points = LocalPlan(1, 0, 0.5), 0.1, (jnp.full((2, 1), 1e-4), jnp.full((2, 1), -1e-4))
+    examples = Examples(jnp.zeros((1, 1, 1)), jnp.zeros((1, 1), jnp.int32), jnp.array([1]), jnp.int32(0))
+
+    def distance(by: str) -> float:
+        problem = Problem(softmax(), penalties.l1(gamma), penalty_by=by)
+        ends = [solve(problem, local, examples, x, 0.0, 0.0, jnp.float32(0.5), jax.random.key(0))[0] for x in points]
+        return float(jnp.abs(ends[0] - ends[1]).max())
+
+    before = 2e-4
+    assert distance("prox") <= before * (1 + 1e-5), "the smooth part alone does not expand"
+    assert distance("subgradient") > 100 * before, "with the subgradient in it, it does"

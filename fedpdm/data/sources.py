@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import platformdirs
 
+from fedpdm.cache import cache_dir
 from fedpdm.errors import DataError
 
 Notify = Callable[[str], None]
@@ -114,12 +114,6 @@ SOURCES: dict[str, Source] = {
         _unpack_adult,
     ),
 }
-
-
-def cache_dir() -> Path:
-    """Give the folder of checked files: `FEDPDM_CACHE`, or the user's cache folder."""
-    named = os.environ.get("FEDPDM_CACHE")
-    return Path(named).expanduser() if named else platformdirs.user_cache_path("fedpdm")
 
 
 def fetch(name: str, data_dir: Path | str | None = None, progress: bool = True, notify: Notify | None = None) -> DataFiles:

@@ -82,6 +82,7 @@ GRID = {
         Cell("raw", "none", 0.03, 10, 60, 0.5),
         Cell("raw", "none", 0.03, 10, 100, 0.35),
         Cell("raw", "none", 0.03, 20, 100, 0.7),
+        Cell("raw", "none", 0.01, 30, 100, 0.7),
     ],
 }
 GRID["adult", "piecewise"] = [cell._replace(features="piecewise") for cell in GRID["adult", "raw"]]

@@ -1,0 +1,158 @@
+"""Put a report together and write it."""
+
+import base64
+import json
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fedpdm.config import to_toml
+from fedpdm.errors import UserError
+from fedpdm.report.charts import make_charts, show
+from fedpdm.report.model import view_model
+from fedpdm.report.reading import Run, Study, read_folders
+from fedpdm.report.words import guarantee, majority_rate, what_was_trained
+from fedpdm.runs import atomic_write
+from fedpdm.version import __version__
+
+__all__ = ["write_report", "render"]
+
+MOST_CLIENTS = 300  # listed one by one
+VERDICTS = ("holds", "does not hold", "undecided")
+
+
+def write_report(paths: Sequence[Path], out: Path | None = None) -> Path:
+    """One HTML file about these folders, that needs no other file and no network; returns where it is.
+
+    Parameters
+    ----------
+    paths
+        Run folders, and folders of `fedpdm reproduce`.
+    out
+        The file (default: report.html in the first folder).
+    """
+    if not paths:
+        raise UserError("A report needs at least one folder.")
+    page = render(*read_folders(paths))
+    target = out or paths[0] / "report.html"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(target, page.encode())
+    except OSError as error:
+        raise UserError(f"The report {target} cannot be written: {error.strerror}. Name another --out.") from None
+    return target
+
+
+def render(runs: Sequence[Run], studies: Sequence[Study]) -> str:
+    """The page as text."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("fedpdm.report", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["show"] = show
+    charts = make_charts(runs)
+    assets = resources.files("fedpdm.report") / "assets"
+    return environment.get_template("report.html.j2").render(
+        title=", ".join([run.name for run in runs] + [study.name for study in studies]),
+        version=__version__,
+        runs=[_run_view(run) for run in runs],
+        differences=_differences(runs),
+        charts=charts,
+        studies=[_study_view(study) for study in studies],
+        css=(assets / "report.css").read_text(encoding="utf-8"),
+        scripts=[(assets / name).read_text(encoding="utf-8") for name in ("charts.js", "page.js")],
+        data=_json_for_script({chart.id: {"kind": chart.kind, "curves": chart.curves} for chart in charts}),
+    )
+
+
+def _json_for_script(value: Any) -> str:
+    """JSON that cannot end the script element that holds it."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _run_view(run: Run) -> dict[str, Any]:
+    toml = to_toml(run.config)
+    return {
+        "name": run.name,
+        "summary": run.summary,
+        "trained": what_was_trained(run),
+        "majority": majority_rate(run),
+        "guarantee": guarantee(run),
+        "model": view_model(run),
+        "clients": _clients_view(run),
+        "manifest": run.manifest,
+        "toml": toml,
+        "toml_uri": "data:text/plain;charset=utf-8," + quote(toml),
+        "command": f"fedpdm run {run.name}.toml --out runs/{run.name}-again",
+    }
+
+
+def _clients_view(run: Run) -> dict[str, Any]:
+    """A row per client: what the simulator knows of it, and its account in the ledger."""
+    known = {client["client"]: client for client in run.clients.get("clients", [])}
+    accounts = {account["client"]: account for account in (run.spending.accounts if run.spending else [])}
+    classes = run.class_names if known else []
+    rows = []
+    for name in dict.fromkeys([*known, *accounts]):
+        client, account = known.get(name, {}), accounts.get(name)
+        counts = client.get("labels", [])
+        rows.append(
+            {
+                "name": name,
+                "examples": client.get("examples"),
+                "labels": counts,
+                "held": [label for label, count in zip(classes, counts, strict=True) if count],
+                "most": max(counts, default=0),
+                "participations": client.get("participations", account["releases"] if account else None),
+                "account": account,
+            }
+        )
+    times = [row["participations"] for row in rows if row["participations"] is not None]
+    shown = sorted(rows, key=lambda row: -(row["account"] or {}).get("epsilon_spent", 0.0))[:MOST_CLIENTS]
+    return {
+        "rows": rows if len(rows) <= MOST_CLIENTS else shown,
+        "count": len(rows),
+        "note": run.clients.get("note"),
+        "classes": classes,
+        "times": (min(times), max(times)) if times else None,
+        "examples": sum(row["examples"] or 0 for row in rows),
+    }
+
+
+def _differences(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+    """The settings in which runs differ: key, and the value in every run."""
+    flat = [_flat(run.config.model_dump(mode="json")) for run in runs]
+    keys = dict.fromkeys(key for values in flat for key in values)
+    table = [
+        (key, ["unset" if values.get(key) is None else json.dumps(values[key]).strip('"') for values in flat]) for key in keys
+    ]
+    return [(key, values) for key, values in table if len(set(values)) > 1]
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        result |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return result
+
+
+def _study_view(study: Study) -> dict[str, Any]:
+    verdicts = [claim.get("verdict", "undecided") for claim in study.claims]
+    return {
+        "name": study.name,
+        "about": study.about,
+        "rule": study.rule,
+        "claims": study.claims,
+        "counts": [(verdict, verdicts.count(verdict)) for verdict in VERDICTS],
+        "figures": [
+            {"name": path.stem, "uri": "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()}
+            for path in study.figures
+        ],
+    }

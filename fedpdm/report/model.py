@@ -1,0 +1,122 @@
+"""The model itself, for the eye: weight images, or signed coefficients with their names."""
+
+import base64
+import re
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedpdm.data.features import FEATURE_MAPS, FeatureOptions, make_map
+from fedpdm.report.reading import Run
+
+__all__ = ["ModelView", "view_model"]
+
+TOP = 20  # coefficients shown per class
+POSITIVE, NEGATIVE = (0, 114, 178), (213, 94, 0)  # blue and vermilion: told apart by every common kind of eye
+SCALINGS = {
+    "none": "",
+    "unit": "each example brought to norm 1",
+    "root": "square roots of the pixels, each example brought to norm 1",
+    "centred": "each example minus its own mean, brought to norm 1",
+    "centred-root": "square roots, minus the example's own mean, brought to norm 1",
+    "blurred": "square roots, smoothed, minus the example's own mean, brought to norm 1",
+}
+
+
+class ModelView(NamedTuple):
+    """What to show of a model.
+
+    Attributes
+    ----------
+    features
+        What the model looks at, in words.
+    images
+        Per class a name, a data URI and a text alternative; empty unless the columns are pixels.
+    tables
+        Per class a title and rows (name, value, share of the largest); empty if there are images.
+    """
+
+    features: str
+    largest: float
+    images: list[dict[str, str]]
+    tables: list[dict[str, Any]]
+
+
+def view_model(run: Run) -> ModelView:
+    """Images when the columns are the pixels of a square or oblong, else the largest coefficients."""
+    names, labels = run.feature_names, run.class_names
+    sentence = _features_sentence(run, names)
+    shape = _image_shape(names)
+    if shape:
+        images, largest = _images(run.model, labels, shape)
+        return ModelView(sentence, largest, images, [])
+    tables = _tables(run.model, labels, names)
+    return ModelView(sentence, float(np.abs(run.model).max()), [], tables)
+
+
+def _features_sentence(run: Run, names: Sequence[str]) -> str:
+    data = run.config.data
+    columns = f"{len(names):,} columns".replace(",", " ")
+    if data.features == "raw":
+        words = SCALINGS.get(data.scaling, data.scaling)
+        return f"The {columns} of the data" + (f"; {words}." if words else ", scaled by public bounds.")
+    options = FeatureOptions(**data.model_dump(include=set(FeatureOptions._fields)))
+    kind = data.features
+    if kind == "auto":
+        kind = "scattering" if names[0].startswith("scattering") else "piecewise"
+    chosen = make_map(kind, names, options) if kind in FEATURE_MAPS else None
+    said = chosen.sentence if chosen else kind
+    return f"{columns} from a public map of one example, {kind}. {said}"
+
+
+def _image_shape(names: Sequence[str]) -> tuple[int, int] | None:
+    """Height and width, if the columns are named "pixel 0,0" to "pixel H,W" (and perhaps "bias")."""
+    pixels = [re.fullmatch(r"pixel (\d+),(\d+)", name) for name in names if name != "bias"]
+    if not pixels or not pixels[-1] or not all(pixels):
+        return None
+    height, width = int(pixels[-1][1]) + 1, int(pixels[-1][2]) + 1
+    return (height, width) if height * width == len(pixels) else None
+
+
+def _images(model: np.ndarray, labels: Sequence[str], shape: tuple[int, int]) -> tuple[list[dict[str, str]], float]:
+    size = shape[0] * shape[1]
+    pixels = model[:, :size]
+    # One scale for all classes; the few loudest pixels may not drown the rest.
+    largest = float(np.quantile(np.abs(pixels), 0.995)) or float(np.abs(pixels).max()) or 1.0
+    images = []
+    for label, row in zip(labels, pixels, strict=True):
+        used = f"{np.count_nonzero(row)} of {size} pixels are not zero, from {row.min():.3g} to {row.max():.3g}"
+        uri = _png(row.reshape(shape) / largest)
+        images.append({"name": label, "uri": uri, "alt": f"Weights of class {label}: {used}."})
+    return images, largest
+
+
+def _png(weights: np.ndarray) -> str:
+    """A data URI. Zero is transparent, so that the image sits on a light page and on a dark one."""
+    alpha = np.clip(np.abs(weights), 0, 1)[..., None] * 255
+    colour = np.where(weights[..., None] > 0, POSITIVE, NEGATIVE)
+    pixels = np.concatenate([colour, np.round(alpha)], axis=2).astype(np.uint8)
+    lines = b"".join(b"\0" + row.tobytes() for row in pixels)
+    header = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 8, 6, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b"")]
+    body = b"".join(struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in chunks)
+    return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + body).decode()
+
+
+def _tables(model: np.ndarray, labels: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Two classes have one list, the difference of their rows: nothing else enters the prediction."""
+    if len(model) == 2:
+        title = f"Towards {labels[1]} (positive) or {labels[0]} (negative)"
+        return [{"title": title, "rows": _top(model[1] - model[0], names)}]
+    return [{"title": f"Class {label}", "rows": _top(row, names)} for label, row in zip(labels, model, strict=True)]
+
+
+def _top(weights: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
+    order = np.argsort(-np.abs(weights), kind="stable")[:TOP]
+    largest = float(np.abs(weights).max()) or 1.0
+    return [
+        {"name": names[i], "value": float(weights[i]), "share": float(abs(weights[i]) / largest)} for i in order if weights[i]
+    ]

@@ -1,0 +1,120 @@
+"""What a report is made from: run folders, and folders that `fedpdm reproduce` made."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedpdm.config import Config, validate
+from fedpdm.errors import UserError
+from fedpdm.report.spending import Spending, read_spending
+from fedpdm.runs import RunFolder, read_about, read_models
+
+__all__ = ["Run", "Study", "read_folders"]
+
+# The files with verdicts that `fedpdm reproduce` writes, and how a verdict in them is found.
+FIRST = (
+    "An effect is FedPDM against the best of the others, positive where FedPDM is better. It holds unless all of its 95 % "
+    "interval is below zero."
+)
+VERDICTS = {
+    "claims": "An effect is positive on the side that the paper claims. All of its 95 % interval above zero: holds; all below: "
+    "does not hold; else undecided.",
+    "certified": FIRST,
+    "heterogeneity": FIRST,
+}
+MOST_RUNS = 8  # as many as there are colours that everybody can tell apart
+
+
+class Run(NamedTuple):
+    """A finished run.
+
+    Attributes
+    ----------
+    clients
+        What clients.json holds; empty when the folder has none, as after a deployment.
+    class_names, feature_names
+        What the model's rows and columns stand for.
+    spending
+        What the ledger says; None when no ledger was kept.
+    """
+
+    name: str
+    manifest: dict[str, Any]
+    config: Config
+    summary: dict[str, Any]
+    rows: list[dict[str, Any]]
+    clients: dict[str, Any]
+    model: np.ndarray
+    class_names: list[str]
+    feature_names: list[str]
+    spending: Spending | None
+
+
+class Study(NamedTuple):
+    """A reproduction: its claims with their verdicts, how these are found, how it was made, and its figures."""
+
+    name: str
+    claims: list[dict[str, Any]]
+    rule: str
+    about: list[str]
+    figures: list[Path]
+
+
+def read_folders(paths: Sequence[Path]) -> tuple[list[Run], list[Study]]:
+    """Read every folder; a folder of another kind, or a run that is not complete, is a UserError."""
+    runs: list[Run] = []
+    studies: list[Study] = []
+    for path, name in zip(paths, _names(paths), strict=True):
+        found = [kind for kind in VERDICTS if (path / f"{kind}.json").is_file()]
+        studies += [_read_study(path, name, kind) for kind in found]
+        if (path / "manifest.json").is_file():
+            runs.append(_read_run(path, name))
+        elif not found:
+            raise UserError(
+                f"{path} holds neither a run (manifest.json) nor a reproduction (claims.json): name the folder that "
+                "`fedpdm run` or `fedpdm reproduce` printed at its end."
+            )
+    if len(runs) > MOST_RUNS:
+        raise UserError(f"A report shows at most {MOST_RUNS} runs beside each other, and these are {len(runs)}: name fewer.")
+    return runs, studies
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The folders' own names, or as they were written where two are the same."""
+    short = [path.resolve().name for path in paths]
+    return [str(path) if short.count(name) > 1 else name for path, name in zip(paths, short, strict=True)]
+
+
+def _read_run(path: Path, name: str) -> Run:
+    folder = RunFolder(path)
+    summary = folder.summary()
+    if summary is None:
+        raise UserError(f"The run in {path} is not complete (no summary.json): finish it with `fedpdm run --resume {path}`.")
+    manifest, rows = folder.manifest(), folder.rows()
+    try:
+        clients = json.loads(folder.clients_path.read_bytes()) if folder.clients_path.exists() else {}
+        model, about = read_models(path)["model"], read_about(path)
+    except Exception as error:
+        raise UserError(f"The run in {path} cannot be read: {error}.") from None
+    spending = read_spending(path / "ledger.sqlite", str(manifest.get("config_digest")), [row["round"] for row in rows])
+    classes = about.get("class_names") or [str(label) for label in range(model.shape[0])]
+    features = about.get("feature_names") or [f"x{column}" for column in range(model.shape[1])]
+    config = validate(manifest.get("config", {}))
+    return Run(name, manifest, config, summary, rows, clients, model, classes, features, spending)
+
+
+def _read_study(path: Path, name: str, kind: str) -> Study:
+    file, page = path / f"{kind}.json", path / f"{kind}.md"
+    try:
+        claims = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{file} is not valid JSON: {error}.") from None
+    lines = page.read_text(encoding="utf-8").splitlines() if page.exists() else []
+    about = [line.removeprefix("- ").replace("`", "") for line in lines if line.startswith(("- Command:", "- Commit:"))]
+    if kind == "claims":
+        return Study(name, claims, VERDICTS[kind], about, sorted(path.glob("fig*.png")))
+    figures = [path / f"{kind}.png"] if (path / f"{kind}.png").is_file() else []
+    return Study(f"{name}: {kind}", claims, VERDICTS[kind], about or [f"Command: fedpdm reproduce {kind}"], figures)

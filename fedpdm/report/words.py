@@ -1,0 +1,132 @@
+"""The sentences of a report: what was trained, and what is guaranteed."""
+
+from typing import Any, NamedTuple
+
+from scipy.special import ndtr
+
+from fedpdm.privacy.accounting import gdp_mu
+from fedpdm.report.charts import show
+from fedpdm.report.reading import Run
+
+__all__ = ["Guarantee", "guarantee", "what_was_trained", "majority_rate"]
+
+ALGORITHMS = {"fedpdm": "FedPDM", "fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "feddyn": "FedDyn"}
+PENALTIES = {
+    "l1": "an L1 penalty",
+    "l2": "an L2 penalty",
+    "elastic-net": "an elastic net",
+    "mcp": "the penalty MCP",
+    "scad": "the penalty SCAD",
+    "l0": "an L0 penalty",
+    "group-lasso": "a group lasso",
+    "box": "weights kept in a box",
+}
+CHANGE = {"add-remove": "the row is there, or it is not", "replace-one": "the row is this one, or another in its place"}
+
+
+class Guarantee(NamedTuple):
+    """What may be said about privacy.
+
+    Attributes
+    ----------
+    state
+        "proven", "nominal" or "none": how the page shows it. Only "proven" is ever called a guarantee.
+    sentence
+        The one sentence to quote; under "nominal" a warning.
+    meaning
+        What the numbers mean to somebody who does not know them.
+    facts
+        Pairs of a term and its value.
+    caveat, simulated
+        What the reader must not conclude, and whether the noise was a simulation's.
+    """
+
+    state: str
+    title: str
+    sentence: str
+    meaning: str
+    facts: list[tuple[str, str]]
+    caveat: str
+    simulated: bool = False
+
+
+def guarantee(run: Run) -> Guarantee:
+    """The guarantee of a run, from its summary."""
+    summary = run.summary
+    sentence, caveat = str(summary.get("guarantee", "")), _caveat(run)
+    if summary.get("mechanism") == "paper":
+        title = "Warning: a nominal figure, not a guarantee"
+        meaning = "Do not quote this epsilon as a privacy guarantee: attacks on the same mechanism exceed it."
+        return Guarantee("nominal", title, sentence, meaning, _nominal_facts(summary), caveat, bool(caveat))
+    epsilon, delta = summary.get("epsilon"), summary.get("delta")
+    if summary.get("mechanism") != "sound" or epsilon is None or delta is None:
+        return Guarantee("none", "No privacy guarantee", sentence, "", [], "")
+    relation = str(summary.get("relation"))
+    facts = [
+        ("epsilon spent", f"{epsilon:.4g}" + (f" of {run.spending.budget:g}" if run.spending else "")),
+        ("delta", f"{delta:g}"),
+        ("relation", f"{relation}: {CHANGE.get(relation, '')}"),
+        ("unit", str(summary.get("unit", "–"))),
+        ("adversary", str(summary.get("adversary", "–"))),
+        ("one client takes part", f"at most {summary.get('participations', '–')} times"),
+        ("mode", str(summary.get("mode", "–"))),
+        ("noise over sensitivity", f"{summary['noise_multiplier']:.4g}" if "noise_multiplier" in summary else "–"),
+    ]
+    return Guarantee(
+        "proven", "Differential privacy, proven", sentence, _meaning(epsilon, delta, relation), facts, caveat, bool(caveat)
+    )
+
+
+def _meaning(epsilon: float, delta: float, relation: str) -> str:
+    """Right guesses at even odds: Phi(mu/2), by the exact shape of Gaussian noise (docs/privacy.md, section 1)."""
+    if epsilon <= 0:
+        return "No participation was recorded, so nothing about any row has been released."
+    right = float(ndtr(gdp_mu(epsilon, delta) / 2))
+    question = "whether one row was there" if relation == "add-remove" else "which of two rows was there"
+    return (
+        f"Somebody who knows every other row and sees every message, and guesses at even odds {question}, is right in at most "
+        f"{100 * right:.1f} % of the cases; 50 % is blind guessing."
+    )
+
+
+def _nominal_facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("epsilon, nominal", show(summary.get("epsilon_nominal"), "number")),
+        ("same noise, composed, its sensitivity granted", show(summary.get("epsilon_face_value"), "number")),
+        ("delta", show(summary.get("delta"), "number")),
+        ("relation", str(summary.get("relation"))),
+    ]
+
+
+def _caveat(run: Run) -> str:
+    if not str(run.manifest.get("noise") or "").startswith("simulated"):
+        return ""
+    return (
+        "This was a simulation: its noise is pseudo-random, from a seed in the run folder. It measures accuracy at this "
+        "privacy level, and protects nobody's real data. Objective, stationarity and the labels that clients hold are "
+        "diagnostics that no guarantee covers."
+    )
+
+
+def what_was_trained(run: Run) -> str:
+    """Model, data, clients, algorithm and rounds in two sentences."""
+    c, (classes, columns) = run.config, run.model.shape
+    penalty = f" with {PENALTIES[c.problem.penalty]}" if c.problem.penalty in PENALTIES and c.problem.gamma else ""
+    behind = "" if c.data.features == "raw" else f" behind the public feature map {c.data.features}"
+    dealt = {
+        "labels": f"each holding {c.data.labels_per_client} of the classes",
+        "one-class": "each holding one class",
+        "dirichlet": f"with label mixes from a Dirichlet distribution ({c.data.dirichlet_alpha:g})",
+        "iid": "dealt evenly",
+    }.get(c.data.partition, "")
+    return (
+        f"A linear model of {c.data.name}{behind}: {classes} classes × {columns} features, {c.problem.loss} loss{penalty}. "
+        f"{ALGORITHMS.get(c.algorithm.name, c.algorithm.name)} trained it in {c.rounds.total} rounds, with "
+        f"{c.rounds.participants} of {c.data.clients} clients in a round" + (f", {dealt}." if dealt else ".")
+    )
+
+
+def majority_rate(run: Run) -> float | None:
+    """The accuracy of always naming the most frequent class of the test examples."""
+    counts = run.clients.get("test_labels")
+    return max(counts) / sum(counts) if counts else None
