@@ -79,7 +79,8 @@ def epsilon_so_far(config: Config, rounds: int) -> float:
     p, r = config.privacy, config.rounds
 
     def share(rounds: int) -> int:
-        return fair_share(rounds=rounds, clients=config.data.clients, participants=r.participants, all_first=r.all_first)
+        participants = r.participants or config.data.clients
+        return fair_share(rounds=rounds, clients=config.data.clients, participants=participants, all_first=r.all_first)
 
     most = p.participations or share(r.total)
     releases = config.local.steps if p.mode == "every-step" else 1

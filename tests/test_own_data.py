@@ -20,7 +20,7 @@ from fedpdm.data.prepare import build_federation, settled
 from fedpdm.data.rows import adult_schema
 from fedpdm.data.schema import read_schema
 from fedpdm.data.tables import read_table, table_from_columns
-from fedpdm.errors import ConfigError, UserError
+from fedpdm.errors import ConfigError, DataError, UserError
 from fedpdm.onnx_export import export_onnx
 from fedpdm.runs import read_models
 from fedpdm.saved import SavedModel, load_model
@@ -249,6 +249,16 @@ def test_a_schema_from_private_rows_is_refused_with_the_way_out(hospital):
     assert "must not be read off the private rows" in str(error.value)
     assert "fedpdm data schema" in str(error.value)
     assert "--schema" in str(error.value)
+
+
+def test_rows_without_a_label_are_left_out_but_refused_where_their_number_is_published(hospital, tmp_path):
+    path = tmp_path / "gaps.csv"
+    path.write_text(re.sub(r",(no|yes)$", ",", hospital.read_text(), count=3, flags=re.MULTILINE))
+    schema = f"data.schema_file={json.dumps(str(SCHEMA))}"
+    federation = build_federation(table_config(path, schema), progress=False)
+    assert federation.sizes.sum() + len(federation.test_labels) == 2197
+    with pytest.raises(DataError, match="3 rows have no label in 'readmitted'"):
+        build_federation(table_config(path, schema, "privacy.mechanism=sound", "privacy.epsilon=1.0"), progress=False)
 
 
 def test_the_schema_that_is_printed_can_be_used(hospital, tmp_path, monkeypatch, capsys):

@@ -40,6 +40,11 @@ def load_own(data: Data, private: bool = False) -> OwnData:
     table = read_table(data.name)
     schema, notes = _schema(data, table, private)
     rows = encode(schema, table)
+    if private and len(rows.labels) < table.rows:
+        raise DataError(
+            f"{table.name}: {table.rows - len(rows.labels)} rows have no label in {schema.label!r}: under "
+            'privacy.mechanism="sound" take them out of the file, as the number of rows that count is made public'
+        )
     notes += rows.notes
     checksums = {table.name: table.checksum, "schema": hashlib.sha256(to_toml(schema).encode()).hexdigest()}
     members = _clients(rows, schema, table.name) if schema.client else [np.arange(len(rows.labels))]

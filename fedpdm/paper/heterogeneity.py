@@ -97,7 +97,7 @@ def _tuned(points: Sequence[Point], seeds: int, store: Path, quick: bool, say: O
             found = run_sweep(tuning, store, say)
             best = max(range(len(grid)), key=lambda i: found[i].get("last", 0.0))
             configs = [_config([*point.settings, *grid[best]], algorithm, seed, False, quick) for seed in range(seeds)]
-            chosen = " ".join(setting.split(".")[1] for setting in grid[best])
+            chosen = " ".join(setting.partition(".")[2] for setting in grid[best])
             start = {
                 "panel": point.axis,
                 "x": point.label,
@@ -180,7 +180,10 @@ def _draw_panel(axis: Any, rows: Sequence[dict[str, Any]], column: str) -> None:
         spread = [[m - min(row[column]) for m, row in zip(means, own, strict=True)]]
         spread += [[max(row[column]) - m for m, row in zip(means, own, strict=True)]]
         if np.isfinite(spread).all():
-            axis.errorbar([row["x"] for row in own], means, spread, marker="o", markersize=4, capsize=3, label=curve)
+            x = [row["x"] for row in own]
+            axis.errorbar(x, means, spread, fmt="o", markersize=4, capsize=3, color=f"C{color}", label=curve)
+            ordered = [i for i, value in enumerate(x) if not str(value).startswith("Dirichlet")]  # no further step of the rest
+            axis.plot([x[i] for i in ordered], [means[i] for i in ordered], color=f"C{color}")
     if rows[0]["panel"] == "weight":
         axis.set_xscale("log")
     if column == "objectives":

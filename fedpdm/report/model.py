@@ -18,7 +18,7 @@ TOP = 20  # coefficients shown per class
 POSITIVE, NEGATIVE = (0, 114, 178), (213, 94, 0)  # blue and vermilion: told apart by every common kind of eye
 SCALINGS = {
     "none": "",
-    "bounded": "numbers scaled by the bounds of the schema, each example to norm 1 at most",
+    "bounded": "divided by the square root of the number of the table's columns",
     "unit": "each example brought to norm 1",
     "root": "square roots of the pixels, each example brought to norm 1",
     "centred": "each example minus its own mean, brought to norm 1",
