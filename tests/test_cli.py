@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fedpdm.config import load_config
+
 SMALL = ["--set", "data.name=digits", "--set", "data.clients=10", "--set", "rounds.participants=4"]
 
 
@@ -115,7 +117,8 @@ def test_without_a_command_a_newcomer_is_told_how_to_begin():
     assert done.stdout.startswith("New here?")
     assert "report" in done.stdout
     hinted = done.stdout.splitlines()[1].split()
-    assert hinted[:3] == ["fedpdm", "run", "demo"]
+    assert hinted[:2] == ["fedpdm", "run"]
+    assert load_config(hinted[2], [word for word in hinted if "=" in word]).data.name == "digits"  # no download
 
 
 @pytest.mark.parametrize(
