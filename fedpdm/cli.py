@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedpdm.cli_features import features_app
+from fedpdm.cli_flower import flower_app
 from fedpdm.cli_privacy import privacy_app
 from fedpdm.cli_study import register
 from fedpdm.config import load_config, preset_names, to_toml
@@ -30,6 +31,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(data_app, name="data")
 app.add_typer(features_app, name="features")
 app.add_typer(privacy_app, name="privacy")
+app.add_typer(flower_app, name="flower")
 register(app)
 
 ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.")]

@@ -15,7 +15,7 @@ from fedpdm.compression.indices import entropy_bits
 from fedpdm.compression.links import Links, support_radius
 from fedpdm.compression.sparsify import kept
 from fedpdm.config import Config, digest
-from fedpdm.data import PARTITIONS, Federation, clip_norms, hold_out, load_dataset, make_federation
+from fedpdm.data import PARTITIONS, Dataset, Federation, clip_norms, hold_out, load_dataset, make_federation
 from fedpdm.data.features import FeatureOptions, check_one_example_at_a_time, make_map, scale_features
 from fedpdm.engines.simulation import Schedule, Simulation
 from fedpdm.errors import ConfigError, UserError
@@ -30,7 +30,7 @@ from fedpdm.problem.penalties import Penalty
 from fedpdm.rounds import Setup
 from fedpdm.runs import RunFolder
 
-__all__ = ["build_federation", "build_setup", "build_simulation", "run"]
+__all__ = ["build_dataset", "prepare", "deal", "build_federation", "build_setup", "build_simulation", "run"]
 
 CHECKPOINT_SECONDS = 2.0
 PAPER_CLIP = 1.0  # the G of Theorem 1, for which the paper gives no value
@@ -38,10 +38,15 @@ PAPER_CLIP = 1.0  # the G of Theorem 1, for which the paper gives no value
 OnRows = Callable[[list[dict[str, Any]]], None]
 
 
-def build_federation(config: Config, data_dir: Path | None = None, progress: bool = True) -> Federation:
-    """Load the data set, map its examples, cut their norms, and deal them to the clients."""
+def build_dataset(config: Config, data_dir: Path | None = None, progress: bool = True) -> Dataset:
+    """Load the data set that the settings name, and prepare it."""
+    dataset = prepare(config, load_dataset(config.data.name, data_dir=data_dir, progress=progress))
+    return hold_out(dataset, config.data.validation) if config.data.validation else dataset
+
+
+def prepare(config: Config, dataset: Dataset) -> Dataset:
+    """Map the examples as the settings say, each by itself, and cut their norms."""
     data = config.data
-    dataset = load_dataset(data.name, data_dir=data_dir, progress=progress)
     if data.scaling != "none":
         dataset = scale_features(dataset, data.scaling)
     if data.features != "raw":
@@ -54,15 +59,24 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
         dataset = dataset._replace(
             features=clip_norms(dataset.features, radius), test_features=clip_norms(dataset.test_features, radius)
         )
-    if data.validation:
-        dataset = hold_out(dataset, data.validation)
+    return dataset
+
+
+def deal(config: Config, labels: np.ndarray) -> list[np.ndarray]:
+    """Every client's examples, by number."""
+    data = config.data
     dealing: dict[str, Any] = {}
     if data.partition == "labels":
         dealing["labels_per_client"] = data.labels_per_client
     if data.partition == "dirichlet":
         dealing["alpha"] = data.dirichlet_alpha
-    parts = PARTITIONS[data.partition](dataset.labels, data.clients, seed=data.partition_seed, **dealing)
-    return make_federation(dataset, parts)
+    return PARTITIONS[data.partition](labels, data.clients, seed=data.partition_seed, **dealing)
+
+
+def build_federation(config: Config, data_dir: Path | None = None, progress: bool = True) -> Federation:
+    """The data set, prepared and dealt to the clients."""
+    dataset = build_dataset(config, data_dir, progress)
+    return make_federation(dataset, deal(config, dataset.labels))
 
 
 def radius_of(config: Config) -> float | None:
@@ -101,9 +115,7 @@ def build_algorithm(config: Config) -> Algorithm:
 
 def build_setup(config: Config, federation: Federation) -> tuple[Setup, Plan | None]:
     """Problem, algorithm, local work and mechanism of these settings; the plan is that of the sound mechanism."""
-    local, algorithm = LocalPlan(**config.local.model_dump()), build_algorithm(config)
-    problem = Problem(LOSSES[config.problem.loss](), build_penalty(config, federation.clients), config.problem.beta)
-    setup = Setup(problem, algorithm, local, links=build_links(config, federation))
+    setup = plain_setup(config, federation.clients, lambda: float(np.linalg.norm(federation.features, axis=2).max()))
     if config.privacy.mechanism == "paper":
         return with_paper_mechanism(config, setup, federation), None
     if config.privacy.mechanism == "sound":
@@ -111,13 +123,20 @@ def build_setup(config: Config, federation: Federation) -> tuple[Setup, Plan | N
     return setup, None
 
 
-def build_links(config: Config, federation: Federation) -> Links:
+def plain_setup(config: Config, clients: int, largest_norm: Callable[[], float]) -> Setup:
+    """Problem, algorithm and local work of these settings, without a mechanism."""
+    local, algorithm = LocalPlan(**config.local.model_dump()), build_algorithm(config)
+    problem = Problem(LOSSES[config.problem.loss](), build_penalty(config, clients), config.problem.beta)
+    return Setup(problem, algorithm, local, links=build_links(config, largest_norm))
+
+
+def build_links(config: Config, largest_norm: Callable[[], float]) -> Links:
     """Without a bound on the features' norms, their largest norm is taken: then no support cuts more than a share of it."""
     c = config.compression
     links = Links(**c.model_dump())
     if not links.has_support:
         return links
-    radius = radius_of(config) or float(np.linalg.norm(federation.features, axis=2).max())
+    radius = radius_of(config) or largest_norm()
     return links._replace(radius=support_radius(c.kind, c.uplink, radius))
 
 

@@ -66,15 +66,17 @@ class RunFolder:
         self._lock: Any = None
 
     @classmethod
-    def create(cls, path: Path, config: Config, checksums: dict[str, str]) -> "RunFolder":
-        """Make the folder (exactly `path`) and write the manifest. A folder that holds a run is left alone."""
+    def create(cls, path: Path, config: Config, checksums: dict[str, str], about: dict[str, Any] | None = None) -> "RunFolder":
+        """Make the folder (exactly `path`) and write the manifest, with what is said `about` the run. A folder that holds a run
+        is left alone.
+        """
         folder = cls(path)
         if folder.manifest_path.exists():
             raise UserError(f"{path} already holds a run: go on with `--resume {path}`, or name another --out.")
         try:
             path.mkdir(parents=True, exist_ok=True)
             folder._acquire()
-            atomic_write(folder.manifest_path, _json(_manifest(config, checksums)))
+            atomic_write(folder.manifest_path, _json(_manifest(config, checksums) | (about or {})))
         except OSError as error:
             raise UserError(f"The folder {path} cannot be written: {error.strerror}. Name another --out.") from None
         return folder

@@ -39,6 +39,7 @@ class Plan(NamedTuple):
     noise_multiplier: float  # z = sigma / sensitivity of one release
     clip: float  # C
     sensitivity: Callable[[float, float], float]  # (step size, examples) -> of one release, with no public slope
+    bound: Callable[[Release], Number]  # the same, from all that is public at the release
 
     def cost_multiplier(self) -> float:
         """The noise multiplier of one participation as a whole, for a ledger that counts participations."""
@@ -110,7 +111,7 @@ def plan_sound(
         none = jnp.float32(0.0)
         return float(bound(Release(jnp.float32(step_size), jnp.float32(examples), none, none, none)))
 
-    return Plan(privacy, mode, epsilon, delta, relation, participations, releases, z, clip, sensitivity)
+    return Plan(privacy, mode, epsilon, delta, relation, participations, releases, z, clip, sensitivity, bound)
 
 
 def _bound(mode: str, clip: float, curvature: Curvature, local: LocalPlan, smallest_client: int) -> Callable[[Release], Number]:
