@@ -1,6 +1,7 @@
 """The commands `fedpdm flower ...`: a federation of real processes on this machine, and a look into a client's folder."""
 
 import json
+import os
 import sys
 import time
 from datetime import datetime
@@ -49,6 +50,21 @@ def demo(
     print(f"Test accuracy {summary['test_accuracy']:.4f} after {summary['rounds']} rounds in {summary['seconds']:.0f} s.")
     print(summary["guarantee"])
     print(f"Run folder: {folder / 'run'}; a client's own books: fedpdm flower status {folder / 'nodes' / 'client-0'}")
+
+
+@flower_app.command("node", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def node(context: typer.Context) -> None:
+    """Start a SuperNode (all options are those of `flower-supernode`) that runs fedpdm's ClientApp, whatever app it is sent.
+
+    Example:  fedpdm flower node --superlink HOST:PORT --root-certificates ca.crt --auth-supernode-private-key node.key
+    --node-config "client=0 state-dir='/var/lib/fedpdm' policy='/etc/fedpdm/policy.toml'"
+    """
+    _require_flower()
+    from fedpdm.engines.flower.guard import guarded
+    from fedpdm.engines.flower.local import QUIET
+
+    program = Path(sys.executable).parent / "flower-supernode"
+    os.execve(program, [str(program), *context.args], guarded(dict(os.environ) | QUIET))
 
 
 @flower_app.command("status")

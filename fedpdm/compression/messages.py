@@ -89,8 +89,9 @@ def encode_broadcast(links: Links, downlink: Downlink) -> bytes:
     kinds = {width: kind for kind, width in KINDS.items()}
     parts = []
     for value, width in zip(jax.tree.leaves(downlink.copy), jax.tree.leaves(downlink.width), strict=True):
-        leaf, kind = np.asarray(value), kinds[int(np.max(width))]
+        leaf = np.asarray(value)
         mask = leaf != 0
+        kind = kinds[int(np.max(np.where(mask, width, 1)))]
         mask.flat[0] |= not mask.any()  # a vector with nothing to send still holds one coordinate
         whole, sparse = (make_part(leaf, chosen, kind=kind) for chosen in (np.ones(leaf.shape, bool), mask))
         parts.append(min(sparse, whole, key=lambda part: len(encode([part]))))

@@ -17,7 +17,7 @@ import numpy as np
 from fedpdm.compression.messages import encode_message
 from fedpdm.config import Config, digest, validate
 from fedpdm.engines.flower.node_data import Source, load_examples
-from fedpdm.engines.flower.policy import check, load_policy
+from fedpdm.engines.flower.policy import check, check_plan, load_policy
 from fedpdm.engines.flower.protocol import Introduction, Refused, Reply, Request
 from fedpdm.engines.flower.setting import deployed_setup
 from fedpdm.engines.flower.store import Store, open_store
@@ -116,9 +116,12 @@ def _answer(node: Node, request: Request, store: Store) -> Reply:
         spent = [row.round for row in ledger.rows() if row.job == request.job]
         if request.round in spent:
             raise Refused("spent", f"Round {request.round} was paid for, but its message was lost: it is not made again.")
+        taken = max(len(spent), len(store.messages(request.job)))
+        check(policy, config, request.noise, taken)
         own = load_examples(node.source, config, node.state_dir)
         setup, plan = deployed_setup(config, len(own.labels))
-        check(policy, config, plan, request.noise, len(spent) if plan else len(store.messages(request.job)))
+        if plan:
+            check_plan(policy, plan, taken)
         work = Work(config, request, own, setup, plan)
         state = store.state(request, digest(config), work.first_state)
         result = work.make(state, lambda s, sigma: _spend(ledger, request, plan, s, sigma))

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import tomlkit
 
+from fedpdm.engines.flower.guard import guarded
 from fedpdm.engines.flower.keys import Certificates, make_certificates, make_node_key
 from fedpdm.errors import UserError
 from fedpdm.version import __version__
@@ -20,6 +21,7 @@ __all__ = ["QUIET", "LocalFederation", "write_app"]
 
 # Flower reports nothing to its makers, and looks for no updates; nor does Ray.
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+POLL = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}  # on one machine there is no reason to wait a second for every process
 CONNECTION = "local-fedpdm"
 START_SECONDS = 60.0
 
@@ -82,7 +84,7 @@ class LocalFederation:
         self.certificates: Certificates = make_certificates(self.folder / "keys")
         self.port = free_port()
         tools = Path(sys.executable).parent
-        self.environment = os.environ | QUIET | {"FLWR_HOME": str(self.folder / "flwr"), "PYTHONUNBUFFERED": "1"}
+        self.environment = os.environ | QUIET | POLL | {"FLWR_HOME": str(self.folder / "flwr"), "PYTHONUNBUFFERED": "1"}
         self.environment |= {"PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}", **(environment or {})}
         self._tools = tools
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -111,6 +113,7 @@ class LocalFederation:
         """Start the SuperLink, and wait until it listens. What it knows is in a database, so a restart remembers the nodes."""
         authority, certificate, key = map(str, self.certificates)
         self._start(
+            self.environment,
             "superlink",
             *("flower-superlink", "--host", "127.0.0.1", "--port", str(self.port)),
             *("--ssl-ca-certfile", authority, "--ssl-certfile", certificate, "--ssl-keyfile", key),
@@ -136,6 +139,7 @@ class LocalFederation:
         """Start a SuperNode; `node_config` is that of `fedpdm.engines.flower.client_app.node_of`."""
         text = " ".join(f"{k}={v}" if isinstance(v, int) else f'{k}="{v}"' for k, v in node_config.items())
         self._start(
+            guarded(self.environment),
             name,
             *("flower-supernode", "--superlink", f"127.0.0.1:{self.port}"),
             *("--root-certificates", str(authority or self.certificates.authority)),
@@ -161,12 +165,12 @@ class LocalFederation:
             raise UserError(f"`flwr {' '.join(arguments[:2])}` failed: {(done.stderr or done.stdout).strip()}")
         return done.stdout
 
-    def _start(self, name: str, program: str, *arguments: str) -> None:
+    def _start(self, environment: dict[str, str], name: str, program: str, *arguments: str) -> None:
         (self.folder / "logs").mkdir(exist_ok=True)
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [str(self._tools / program), *arguments],
-                env=self.environment,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

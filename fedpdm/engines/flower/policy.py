@@ -11,7 +11,7 @@ from fedpdm.engines.flower.protocol import Refused
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.plan import Plan
 
-__all__ = ["Policy", "load_policy", "check"]
+__all__ = ["Policy", "load_policy", "check", "check_plan"]
 
 Algorithm = Literal["fedpdm", "fedavg", "fedprox", "scaffold", "feddyn"]
 
@@ -66,29 +66,22 @@ def load_policy(path: Path) -> Policy:
         raise ConfigError(f"The policy {path} does not fit: {where}.") from None
 
 
-def check(policy: Policy, config: Config, plan: Plan | None, noise: str, taken: int) -> None:
-    """Refuse what the policy does not allow.
-
-    Parameters
-    ----------
-    config, noise
-        What the server asks for.
-    plan
-        The mechanism that the client itself derived from it.
-    taken
-        The client's participations in this job so far.
-    """
+def check(policy: Policy, config: Config, noise: str, taken: int) -> None:
+    """Refuse a request that the policy does not allow; `taken` counts the client's participations in this job so far."""
     allow, limits, local = policy.allow, policy.limits, config.local
     _among("algorithm", config.algorithm.name, allow.algorithms)
     _among("mechanism", config.privacy.mechanism, allow.mechanisms)
     _at_most("steps", local.steps, limits.steps_max)
     _at_most("step-size", local.step_size, limits.step_size_max)
     _at_most("participations", taken + 1, limits.participations_max)
-    if plan is None:
-        return
-    _among("noise", noise, allow.noise)
-    _at_most("clip", plan.clip, limits.clip_max)
-    least = limits.noise_multiplier_min
+    if config.privacy.mechanism == "sound":
+        _among("noise", noise, allow.noise)
+
+
+def check_plan(policy: Policy, plan: Plan, taken: int) -> None:
+    """Refuse a mechanism that the policy does not allow: the one that the client itself derived from the request."""
+    least = policy.limits.noise_multiplier_min
+    _at_most("clip", plan.clip, policy.limits.clip_max)
     if not plan.cost_multiplier() >= least:
         raise Refused(
             "noise",

@@ -16,10 +16,11 @@ import numpy as np
 from jax import Array
 
 from fedpdm.compression.links import Downlink, first_downlink, send_down, shared_support
-from fedpdm.compression.messages import encode_broadcast, receive
+from fedpdm.compression.messages import Received, encode_broadcast, receive
 from fedpdm.compression.sparsify import kept
 from fedpdm.config import Config, digest
-from fedpdm.engines.flower.protocol import Refused, Reply, Request
+from fedpdm.engines.flower.protocol import Reply, Request
+from fedpdm.engines.flower.replies import Said, sorted_out
 from fedpdm.engines.flower.setting import deployed_setup
 from fedpdm.engines.simulation import initial_model
 from fedpdm.errors import ConfigError, UserError
@@ -63,17 +64,26 @@ class Test(NamedTuple):
 
 def open_run(path: Path, config: Config, noise: str, checksums: dict[str, str]) -> tuple[RunFolder, str]:
     """A new run folder, or the one that a killed server left behind; and the job's own name."""
+    note = NOISE_NOTES[noise] if config.privacy.mechanism == "sound" else None
     if (path / "manifest.json").is_file():
         folder = RunFolder.reopen(path)
-        manifest = folder.manifest()
-        if digest(folder.config()) != digest(config):
-            raise ConfigError(f"{path} holds a run with other settings: name another flower.out, or use its settings.")
-        if manifest.get("engine") != "flower" or manifest["noise"] != NOISE_NOTES[noise]:
-            raise ConfigError(f"{path} holds a run of another engine, or with other noise: name another flower.out.")
-        return folder, manifest["job"]
+        try:
+            return folder, _job_to_go_on_with(folder, config, note)
+        except BaseException:
+            folder.close()
+            raise
     job = f"{digest(config)}-{uuid.uuid4().hex[:12]}"
-    about = {"engine": "flower", "job": job, "noise": NOISE_NOTES[noise] if config.privacy.mechanism == "sound" else None}
+    about = {"engine": "flower", "job": job, "noise": note}
     return RunFolder.create(path, config, checksums, about), job
+
+
+def _job_to_go_on_with(folder: RunFolder, config: Config, note: str | None) -> str:
+    manifest = folder.manifest()
+    if digest(folder.config()) != digest(config):
+        raise ConfigError(f"{folder.path} holds a run with other settings: name another flower.out, or use its settings.")
+    if manifest.get("engine") != "flower" or manifest["noise"] != note:
+        raise ConfigError(f"{folder.path} holds a run of another engine, or with other noise: name another flower.out.")
+    return manifest["job"]
 
 
 class Coordinator:
@@ -147,64 +157,62 @@ class Coordinator:
             for client in asked
         }
 
-    def take(self, asked: dict[int, Request], replies: Iterable[Reply | Refused]) -> tuple[dict[str, Any], list[str]]:
+    def take(self, asked: dict[int, Request], replies: Iterable[Said]) -> tuple[dict[str, Any], list[str]]:
         """End the round with what came in: the row of measurements, and a line for every reply that is not used.
 
-        Nothing of a reply that is malformed, late, replayed, not finite, or not asked for reaches the model.
+        `replies` are pairs of the client that a node stands for and what it said. Nothing of a reply that is malformed, late,
+        replayed, not finite, or not asked for reaches the model.
         """
         assert self._sent is not None, "requests first"
-        broadcast, downlink, down_bytes = self._sent
-        messages, dropped = self._sorted_out(asked, replies)
-        t, setup, state = self.round, self.setup, self.state
-        support = shared_support(setup.links, self.config.seed, t, broadcast.x0)
-        received = receive(
-            setup.links,
-            setup.algorithm,
-            broadcast,
-            {client: reply.vectors for client, reply in messages.items()},
-            support,
-            travel_at(setup, t, setup.local.steps),
-        )
+        messages, dropped = sorted_out(asked, replies)
+        received = self._receive(messages)
         dropped += [f"client {client}: {reason}" for client, reason in received.refused.items()]
-        used = [client for client in messages if client not in received.refused]
-        server = state.server if not used else server_round(setup, state.server, broadcast, received.reports)
+        used = {client: reply for client, reply in messages.items() if client not in received.refused}
+        server = self.state.server
+        if used:
+            server = server_round(self.setup, server, self._sent[0], received.reports)
         if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(server)):
-            raise UserError(f"Round {t + 1} would make the model NaN or infinite: stopped at the checkpoint before it.")
-        up_bytes = sum(len(messages[client].vectors) for client in used)
-        accepted = state.accepted
-        for client in used:
-            accepted = accepted.at[client].set(jnp.array(list(bytes.fromhex(messages[client].message)), jnp.uint8))
-        places = np.array(sorted(asked), np.int32)
+            raise UserError(
+                f"Round {self.round + 1} would make the model NaN or infinite: stopped at the checkpoint before it."
+            )
+        self._move_on(server, asked, used)
+        row = self._row(len(used), len(asked) - len(used))
+        try:
+            self.folder.append([row])
+            self.folder.save_checkpoint(self.state, self.round, digest(self.config))
+        except OSError as error:
+            raise UserError(
+                f"{self.folder.path} cannot be written: {error.strerror}. Make room and run again: it goes on from round "
+                f"{self.round}, and the clients send the same messages again."
+            ) from None
+        return row, dropped
+
+    def _receive(self, messages: dict[int, Reply]) -> Received:
+        assert self._sent is not None
+        broadcast, setup, t = self._sent[0], self.setup, self.round
+        support = shared_support(setup.links, self.config.seed, t, broadcast.x0)
+        vectors = {client: reply.vectors for client, reply in messages.items()}
+        travel = travel_at(setup, t, setup.local.steps)
+        return receive(setup.links, setup.algorithm, broadcast, vectors, support, travel)
+
+    def _move_on(self, server: Any, asked: dict[int, Request], used: dict[int, Reply]) -> None:
+        """The state after this round."""
+        assert self._sent is not None
+        state, (_, downlink, down_bytes) = self.state, self._sent
+        accepted = np.array(state.accepted)
+        for client, reply in used.items():
+            accepted[client] = list(bytes.fromhex(reply.message))
+        up_bytes = sum(len(reply.vectors) for reply in used.values())
         self.state = state._replace(
             server=server,
             downlink=downlink,
-            tail_sum=state.tail_sum + (server.x0 if t >= self._tail_start else 0.0),
-            accepted=accepted,
-            asked=state.asked.at[places].add(1),
-            used=state.used.at[np.array(used, np.int32)].add(1),
+            tail_sum=state.tail_sum + (server.x0 if self.round >= self._tail_start else 0.0),
+            accepted=jnp.asarray(accepted),
+            asked=state.asked.at[np.array(list(asked), np.int32)].add(1),
+            used=state.used.at[np.array(list(used), np.int32)].add(1),
             traffic=_add(state.traffic, up_bytes, down_bytes * len(asked)),
         )
-        self.round, self._sent = t + 1, None
-        row = self._row(len(used), len(asked) - len(used))
-        self.folder.append([row])
-        self.folder.save_checkpoint(self.state, self.round, digest(self.config))
-        return row, dropped
-
-    def _sorted_out(self, asked: dict[int, Request], replies: Iterable[Reply | Refused]) -> tuple[dict[int, Reply], list[str]]:
-        """Replies by client, in the order of the clients; and what is wrong with the others."""
-        messages: dict[int, Reply] = {}
-        dropped: list[str] = []
-        for reply in replies:
-            try:
-                if isinstance(reply, Refused):
-                    raise reply
-                _require_answer(asked, messages, reply)
-            except Refused as refused:
-                who = f"client {reply.client}" if isinstance(reply, Reply) else "a node"
-                dropped.append(f"{who}: {refused}")
-                continue
-            messages[reply.client] = reply
-        return {client: messages[client] for client in sorted(messages)}, dropped
+        self.round, self._sent = self.round + 1, None
 
     @property
     def _tail_start(self) -> int:
@@ -288,21 +296,6 @@ class Coordinator:
             "refused_participations": int(jnp.sum(self.state.asked) - jnp.sum(self.state.used)),
             "guarantee": plan.sentence(epsilon) if protected else f"Nothing is guaranteed: {NOISE_NOTES['simulation']}",
         }
-
-
-def _require_answer(asked: dict[int, Request], messages: dict[int, Reply], reply: Reply) -> None:
-    """A reply must be the first one of a client that was asked, for this job and round, under the name of its content."""
-    request = asked.get(reply.client)
-    if request is None:
-        raise Refused("unasked", "This client was not asked in this round.")
-    if (reply.job, reply.round) != (request.job, request.round):
-        raise Refused("replayed", f"The reply is for round {reply.round} of job {reply.job}, not for what was asked.")
-    if reply.refused:
-        raise Refused(reply.refused, reply.reason)
-    if not reply.genuine:
-        raise Refused("malformed", "The message's name is not that of its content.")
-    if reply.client in messages:
-        raise Refused("duplicate", "This client has answered this round already.")
 
 
 def _add(traffic: Array, up: int, down: int) -> Array:

@@ -32,10 +32,12 @@ class Nodes:
         online = set(self._grid.get_node_ids())
         self._met = {node: who for node, who in self._met.items() if node in online}
         new = online - set(self._met) - self._turned_away
-        if new:
-            asked = dict.fromkeys(new, self._introduction)
-            for node, records in _ask(self._grid, asked, MessageType.QUERY, "introduction", self._timeout).items():
-                self._meet(node, records)
+        messages = [Message(pack(self._introduction), node, MessageType.QUERY, group_id="introduction") for node in new]
+        replies = _exchange(self._grid, messages, self._timeout) if messages else []
+        by_request = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
+        for reply in replies:
+            if (node := by_request.pop(reply.metadata.reply_to_message_id, None)) is not None:
+                self._meet(node, reply)
         return {who.client: node for node, who in self._met.items()}
 
     def shape(self) -> tuple[int, int]:
@@ -43,11 +45,11 @@ class Nodes:
         who = next(iter(self._met.values()))
         return who.classes, who.features
 
-    def _meet(self, node: int, records: Any) -> None:
+    def _meet(self, node: int, reply: Message) -> None:
         try:
-            if isinstance(records, Refused):
-                raise records
-            who = unpack(Introduction, records)
+            if reply.has_error():
+                raise Refused("node", reply.error.reason or f"error {reply.error.code}")
+            who = unpack(Introduction, reply.content)
             if who.refused:
                 raise Refused(who.refused, who.reason)
             if not 0 <= who.client < self._clients:
@@ -95,56 +97,49 @@ class PrimalDual(Strategy):
     def __init__(self, coordinator: Coordinator, nodes: Nodes, least: int, wait: float) -> None:
         self.coordinator, self.nodes, self.least, self.wait = coordinator, nodes, least, wait
         self._asked: dict[int, Request] = {}
+        self._messages: dict[int, Message] = {}  # by client; a message gets its id when it is sent
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """The requests of the coordinator's next round, to those of its clients that are connected."""
         there = self.nodes.wait_for(self.least, self.wait)
         self._asked = self.coordinator.requests(client for client in self.coordinator.chosen() if client in there)
-        return [
-            Message(pack(request), dst_node_id=there[client], message_type=MessageType.TRAIN, group_id=str(server_round))
+        self._messages = {
+            client: Message(pack(request), there[client], MessageType.TRAIN, group_id=str(server_round))
             for client, request in self._asked.items()
-        ]
+        }
+        return list(self._messages.values())
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """End the round with these replies."""
-        return None, self._end_round([_reply(message) for message in replies])
-
-    def _end_round(self, replies: list[Reply | Refused]) -> MetricRecord:
-        row, dropped = self.coordinator.take(self._asked, replies)
+        """End the round with what came in; the model itself stays with the coordinator."""
+        # A lost node's error comes from the SuperLink itself: only the id of the request says whose it is.
+        sent = {message.metadata.message_id: client for client, message in self._messages.items()}
+        said = [(sent.get(message.metadata.reply_to_message_id, -1), _reply(message)) for message in replies]
+        silent = sorted(set(self._asked) - {client for client, _ in said})
+        said += [(client, Refused("late", "No reply in time; one that comes later is not used.")) for client in silent]
+        row, dropped = self.coordinator.take(self._asked, said)
         for line in dropped:
             _log.warning("fedpdm: round %d, %s", row["round"], line)
         accuracy = f", accuracy {row['test_accuracy']:.4f}" if "test_accuracy" in row else ""
-        _log.info(
-            "fedpdm: round %d of %d: %d messages used, %d missing%s",
-            row["round"],
-            self.coordinator.config.rounds.total,
-            row["participants"],
-            row["missing"],
-            accuracy,
-        )
-        return MetricRecord({key: value for key, value in row.items() if isinstance(value, int | float)})
+        total, used, missing = self.coordinator.config.rounds.total, row["participants"], row["missing"]
+        _log.info("fedpdm: round %d of %d: %d messages used, %d missing%s", row["round"], total, used, missing, accuracy)
+        return None, MetricRecord({key: value for key, value in row.items() if isinstance(value, int | float)})
 
-    def start(self, grid: Grid, initial_arrays: ArrayRecord | None = None, *_: Any, timeout: float = 3600, **__: Any) -> Result:
+    def start(self, grid: Grid, initial_arrays: Any = None, *ignored: Any, timeout: float = 3600, **others: Any) -> Result:  # type: ignore[override]
         """Run to the end, from the last checkpoint. The model and its measurements are in the run folder."""
         result = Result()
-        nothing = ConfigRecord()
         while not self.coordinator.done:
             number = self.coordinator.round + 1
-            messages = {m.metadata.dst_node_id: m for m in self.configure_train(number, ArrayRecord(), nothing, grid)}
-            answers = _exchange(grid, messages, timeout)
-            replies = [_from(client, answers[node]) for client, node in self._places(messages).items()]
-            result.train_metrics_clientapp[number] = self._end_round(replies)
+            messages = self.configure_train(number, ArrayRecord(), ConfigRecord(), grid)
+            _, measured = self.aggregate_train(number, _exchange(grid, list(messages), timeout))
+            result.train_metrics_clientapp[number] = measured or MetricRecord()
         return result
-
-    def _places(self, messages: dict[int, Message]) -> dict[int, int]:
-        """Client -> node of those that were asked."""
-        return dict(zip(self._asked, messages, strict=True))
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """Clients are not asked for accuracies: these would be releases of their own."""
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """There is nothing to aggregate."""
         return None
 
     def summary(self) -> None:
@@ -163,46 +158,16 @@ def _reply(message: Message) -> Reply | Refused:
         return refused
 
 
-def _from(client: int, message: Message | Refused) -> Reply | Refused:
-    """The reply of the node that stands for this client: it speaks for no other, and a failure gets its number."""
-    reply = message if isinstance(message, Refused) else _reply(message)
-    if isinstance(reply, Reply) and reply.refused:
-        return Refused(reply.refused, f"(client {client}) {reply.reason}")
-    if isinstance(reply, Reply) and reply.client != client:
-        return Refused("impostor", f"(client {client}) It answered for client {reply.client}.")
-    return reply if isinstance(reply, Reply) else Refused(reply.name, f"(client {client}) {reply.reason}")
+def _exchange(grid: Grid, messages: list[Message], timeout: float) -> list[Message]:
+    """Send the messages and collect replies until there is one to each or the time is over.
 
-
-def _exchange(grid: Grid, messages: dict[int, Message], timeout: float) -> dict[int, Message | Refused]:
-    """Send one message to every node and collect the first reply to each until the time is over."""
-    waiting: dict[str, int] = {}
-    answers: dict[int, Message | Refused] = {}
-    for (node, _), name in zip(messages.items(), grid.push_messages(list(messages.values())), strict=True):
-        if name:
-            waiting[name] = node
-        else:
-            answers[node] = Refused("unsent", "The SuperLink did not take the request.")
+    Flower's own `send_and_receive` does the same but looks every three seconds only.
+    """
+    waiting = {name for name in grid.push_messages(messages) if name}
+    replies: list[Message] = []
     until = time.monotonic() + timeout
     while waiting and time.monotonic() < until:
-        for reply in grid.pull_messages(list(waiting)):
-            # A lost node's error comes from the SuperLink itself: only this id says whose it is.
-            node = waiting.pop(reply.metadata.reply_to_message_id, None)
-            if node is not None:
-                answers[node] = reply
+        replies += (new := list(grid.pull_messages(list(waiting))))
+        waiting -= {message.metadata.reply_to_message_id for message in new}
         time.sleep(POLL_SECONDS if waiting else 0)
-    late = Refused("late", f"No reply within {timeout:g} s; one that comes later is not used.")
-    return answers | dict.fromkeys(waiting.values(), late)
-
-
-def _ask(grid: Grid, asked: dict[int, Request], kind: str, group: str, timeout: float) -> dict[int, Any]:
-    messages = {
-        node: Message(pack(request), dst_node_id=node, message_type=kind, group_id=group) for node, request in asked.items()
-    }
-    return {
-        node: answer if isinstance(answer, Refused) else _content(answer)
-        for node, answer in _exchange(grid, messages, timeout).items()
-    }
-
-
-def _content(message: Message) -> Any:
-    return Refused("node", message.error.reason or "error") if message.has_error() else message.content
+    return replies
