@@ -1,5 +1,7 @@
 """Federated primal-dual learning of sparse models, with differential privacy and thin links."""
 
+from typing import TYPE_CHECKING, Any
+
 from fedpdm.algorithms import LocalPlan, fedpdm
 from fedpdm.config import Config, load_config
 from fedpdm.data import (
@@ -17,6 +19,9 @@ from fedpdm.problem import Problem, logistic, penalties, softmax
 from fedpdm.rounds import Setup
 from fedpdm.version import __version__
 
+if TYPE_CHECKING:
+    from fedpdm.estimator import FedPDMClassifier
+
 __all__ = [
     "LocalPlan",
     "fedpdm",
@@ -25,6 +30,7 @@ __all__ = [
     "Federation",
     "dirichlet",
     "federation_from_arrays",
+    "FedPDMClassifier",
     "iid",
     "labels_per_client",
     "load_dataset",
@@ -39,3 +45,11 @@ __all__ = [
     "Setup",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "FedPDMClassifier":  # late, since scikit-learn takes longer to import than all the rest
+        from fedpdm.estimator import FedPDMClassifier
+
+        return FedPDMClassifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,22 +1,28 @@
 """The command `fedpdm`."""
 
+import contextlib
 import json
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from fedpdm import cli_own
 from fedpdm.cli_features import features_app
 from fedpdm.cli_flower import flower_app
 from fedpdm.cli_privacy import privacy_app
 from fedpdm.cli_study import register
-from fedpdm.config import load_config, preset_names, to_toml
+from fedpdm.config import Config, load_config, preset_names, to_toml
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.version import __version__
+
+if TYPE_CHECKING:
+    from fedpdm.engines.simulation import Simulation
+    from fedpdm.runs import RunFolder
 
 __all__ = ["app", "main"]
 
@@ -33,6 +39,7 @@ app.add_typer(features_app, name="features")
 app.add_typer(privacy_app, name="privacy")
 app.add_typer(flower_app, name="flower")
 register(app)
+cli_own.register(app, data_app)
 
 ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")]
@@ -66,8 +73,17 @@ def _options(
 
 @app.command()
 def run(
-    config: Annotated[str | None, typer.Argument(help="A TOML file, or the name of a preset (default: demo).")] = None,
+    config: Annotated[
+        str | None, typer.Argument(help="A TOML file, or the name of a preset (default: demo, or table with --data).")
+    ] = None,
     settings: SetOption = None,
+    data: Annotated[str | None, typer.Option(help="A table of your own: CSV, Parquet, NPZ or LibSVM.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column of the table to predict.")] = None,
+    client_column: Annotated[str | None, typer.Option(help="The column that says whose row it is.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Public bounds and levels of its columns (fedpdm data schema).")] = None,
+    test: Annotated[str | None, typer.Option(help="Another table to test on.")] = None,
+    test_share: Annotated[float | None, typer.Option(help="Share of every client's rows to test on (default: 0.2).")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget of the sound mechanism.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder (default: a new one below runs/).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     data_dir: DataDirOption = None,
@@ -77,35 +93,67 @@ def run(
     """Train a federated model.
 
     Examples:  fedpdm run demo  |  fedpdm run paper-mnist --set rounds.total=50 --out runs/mine  |
-    fedpdm run --resume runs/mine
+    fedpdm run --data people.csv --label income --client-column hospital  |  fedpdm run --resume runs/mine
     """
+    shorthand = cli_own.own_settings(
+        data=data,
+        label=label,
+        client_column=client_column,
+        schema=schema,
+        test=test,
+        test_share=test_share,
+        epsilon=epsilon,
+    )
+    if resume and (config or settings or shorthand or out):
+        raise ConfigError("--resume goes on with the settings and folder of the run: drop CONFIG, --set and other flags.")
+    if resume:
+        _train(_reopened(resume, data_dir, quiet), as_json, quiet)
+        return
+    name = config or ("table" if data else "demo")
+    chosen = load_config(name, [*shorthand, *(settings or ())])
+    path = out or Path("runs") / f"{Path(data or name).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    _train(_created(path, chosen, data_dir, quiet), as_json, quiet)
+
+
+def _created(path: Path, config: Config, data_dir: Path | None, quiet: bool) -> "tuple[Config, RunFolder, Simulation]":
     from fedpdm import experiment
-    from fedpdm.progress import Progress
     from fedpdm.runs import RunFolder
 
-    if resume:
-        if config or settings or out:
-            raise ConfigError("--resume goes on with the settings and folder of the run: drop CONFIG, --set and --out.")
-        folder = RunFolder.reopen(resume)
-        chosen = folder.config()
-        if summary := folder.summary():
-            _report(folder.path, summary, as_json, note="This run was complete already.")
+    federation = experiment.build_federation(config, data_dir, progress=not quiet)
+    config = experiment.settled(config, federation)
+    simulation = experiment.build_simulation(config, federation)
+    return config, RunFolder.create(path, config, federation.checksums), simulation
+
+
+def _reopened(path: Path, data_dir: Path | None, quiet: bool) -> "tuple[Config, RunFolder, Simulation | None]":
+    """The run to go on with; no simulation if it is complete."""
+    from fedpdm import experiment
+    from fedpdm.runs import RunFolder
+
+    folder = RunFolder.reopen(path)
+    config = folder.config()
+    if folder.summary():
+        return config, folder, None
+    federation = experiment.build_federation(config, data_dir, progress=not quiet)
+    return config, folder, experiment.build_simulation(config, federation)
+
+
+def _train(run: "tuple[Config, RunFolder, Simulation | None]", as_json: bool, quiet: bool) -> None:
+    from fedpdm import experiment
+    from fedpdm.progress import Progress
+
+    config, folder, simulation = run
+    with contextlib.closing(folder):
+        if simulation is None:
+            _report(folder.path, folder.summary() or {}, as_json, note="This run was complete already.")
             return
-        simulation = experiment.build_simulation(chosen, experiment.build_federation(chosen, data_dir, progress=not quiet))
-    else:
-        name = config or "demo"
-        chosen = load_config(name, settings or ())
-        path = out or Path("runs") / f"{Path(name).stem}-{datetime.now():%Y%m%d-%H%M%S}"
-        federation = experiment.build_federation(chosen, data_dir, progress=not quiet)
-        simulation = experiment.build_simulation(chosen, federation)
-        folder = RunFolder.create(path, chosen, federation.checksums)
-    with Progress(chosen.rounds.total, enabled=not quiet) as progress:
-        try:
-            summary = experiment.run(chosen, folder, simulation, progress.update)
-        except KeyboardInterrupt:
-            print(f"\nfedpdm: interrupted. Go on with: fedpdm run --resume {folder.path}", file=sys.stderr)
-            sys.exit(130)
-    _report(folder.path, summary, as_json)
+        with Progress(config.rounds.total, enabled=not quiet) as progress:
+            try:
+                summary = experiment.run(config, folder, simulation, progress.update)
+            except KeyboardInterrupt:
+                print(f"\nfedpdm: interrupted. Go on with: fedpdm run --resume {folder.path}", file=sys.stderr)
+                sys.exit(130)
+        _report(folder.path, summary, as_json)
 
 
 @app.command()

@@ -51,20 +51,21 @@ def compare_command(
 
 
 def reproduce_command(
-    figure: Annotated[str, typer.Argument(help="fig2 to fig8, or all.")],
+    figure: Annotated[str, typer.Argument(help="fig2 to fig8, all of them, or a further study: certified, heterogeneity.")],
     seeds: Annotated[int | None, typer.Option(help=f"Seeds (default: {SEEDS}; {QUICK_SEEDS} with --quick).")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the rounds, fewer seeds and curves.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for results (default: below runs/).")] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Run the paper's figures again, and judge its claims.
+    """Run the paper's figures again, and judge its claims; or one of two further studies.
 
-    Examples:  fedpdm reproduce fig4  |  fedpdm reproduce all --quick
+    Examples:  fedpdm reproduce fig4  |  fedpdm reproduce all --quick  |  fedpdm reproduce heterogeneity
     """
     from fedpdm.paper.figures import Scale, chosen_figures
-    from fedpdm.paper.reproduce import reproduce
+    from fedpdm.paper.reproduce import STUDIES, reproduce
 
-    chosen_figures(figure)
+    if figure not in STUDIES:
+        chosen_figures(figure)
     count = (QUICK_SEEDS if quick else SEEDS) if seeds is None else seeds
     if count < 1:
         raise ConfigError(f"Expected --seeds {count} to be at least 1; a verdict needs 2.")
@@ -73,6 +74,13 @@ def reproduce_command(
         print(
             "Quick: a tenth of the rounds, some of the curves, no first round of all clients: it measures nothing.", flush=True
         )
+    if figure in STUDIES:
+        with _resumable():
+            verdicts = STUDIES[figure](folder, count, quick, not quiet)
+        for v in verdicts:
+            print(f"{v['verdict']:15}{v['effect']:>10.4g}  {v['claim']} (best of the others: {v['against']})")
+        print(f"{figure}.md, .csv, .json, .png and .svg are in {folder}.")
+        return
     command = " ".join(["fedpdm reproduce", figure, f"--seeds {count}", *(["--quick"] if quick else [])])
     with _resumable():
         result = reproduce(figure, folder, count, Scale(quick=quick), command, show_progress=not quiet)

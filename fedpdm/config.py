@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from fedpdm.errors import ConfigError
+from fedpdm.names import is_table
 
 __all__ = ["Config", "load_config", "preset_names", "to_toml", "digest"]
 
@@ -23,17 +24,33 @@ class Section(BaseModel):
 
 
 class Data(Section):
-    name: str = Field(default="mnist", description='data set: "mnist", "adult" or "digits"')
-    clients: int = Field(default=100, ge=1, description="number of clients N that the examples are dealt to")
-    partition: Literal["labels", "one-class", "dirichlet", "iid"] = Field(
-        default="labels", description='how they are dealt: "labels", "one-class", "dirichlet" or "iid"'
+    name: str = Field(
+        default="mnist", description='"mnist", "adult", "digits", or the path of an own table (.csv, .parquet, .npz, .svm)'
+    )
+    label: str | None = Field(default=None, description="own table: the column to predict; unset: that of the schema")
+    client_column: str | None = Field(
+        default=None, description='own table: whose row it is, for partition = "column"; unset: that of the schema'
+    )
+    schema_file: str | None = Field(
+        default=None, description="own table: public bounds and levels, a TOML file; unset: read off the rows, without privacy"
+    )
+    test_share: float | None = Field(
+        default=None, gt=0, lt=1, description="own table: share of every client's rows to test on; unset: 0.2, or the test_file"
+    )
+    test_file: str | None = Field(default=None, description="own table: another table to test on")
+    clients: int = Field(
+        default=100, ge=1, description='number of clients N that the examples are dealt to; the column\'s with "column"'
+    )
+    partition: Literal["labels", "one-class", "dirichlet", "iid", "column"] = Field(
+        default="labels", description='how they are dealt: "labels", "one-class", "dirichlet", "iid" or by a "column"'
     )
     labels_per_client: int = Field(default=4, ge=1, description='different labels per client, for partition = "labels"')
     dirichlet_alpha: float = Field(default=0.5, gt=0, description='evenness of the label mix, for partition = "dirichlet"')
     partition_seed: int = Field(default=0, ge=0, description="seed of the dealing, apart from the run's own seed")
-    scaling: Literal["none", "unit", "root", "centred", "centred-root", "blurred"] = Field(
+    scaling: Literal["none", "bounded", "unit", "root", "centred", "centred-root", "blurred"] = Field(
         default="none",
-        description="public map of one example to norm 1: after square roots, minus its mean, both, or smoothed too",
+        description="bounded: divided by the square root of the number of a table's columns, so at most norm 1; the others map "
+        "one example to norm 1: after square roots, minus its mean, both, or smoothed too",
     )
     features: Literal["raw", "scattering", "fourier", "piecewise", "auto"] = Field(
         default="raw", description="public map of one example; auto: scattering for images, piecewise for tables"
@@ -52,6 +69,23 @@ class Data(Section):
     )
 
     @model_validator(mode="after")
+    def _table_fits(self) -> Self:
+        if not is_table(self.name):
+            for key in TABLE_KEYS:
+                if (value := getattr(self, key)) is not None:
+                    raise ValueError(f"data.{key}={value} is for a table of your own, which data.name={self.name} is not")
+            if self.partition == "column":
+                raise ValueError(f'data.partition="column" is for a table of your own, which data.name={self.name} is not')
+        if self.test_share is not None and self.test_file is not None:
+            raise ValueError(f"data.test_share={self.test_share} and data.test_file={self.test_file} exclude each other")
+        if self.client_column is not None and self.partition != "column":
+            raise ValueError(
+                f"data.client_column={self.client_column} has no effect with data.partition={self.partition}: "
+                "set data.partition=column"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _features_fit(self) -> Self:
         if self.features != "raw" and self.scaling != "none":
             raise ValueError(
@@ -66,6 +100,9 @@ class Data(Section):
                 )
         return self
 
+
+# What is looked at for tables of one's own only
+TABLE_KEYS = ("label", "client_column", "schema_file", "test_share", "test_file")
 
 # Which map looks at which option
 FEATURE_KEYS = {
@@ -88,6 +125,9 @@ class ProblemSection(Section):
     penalty_scale: Literal["mean", "sum"] = Field(
         default="mean",
         description='"mean": gamma on the mean objective; "sum": on the sum over clients, so gamma/N on the mean',
+    )
+    penalty_by: Literal["prox", "subgradient"] = Field(
+        default="prox", description='"prox" at the server, or "subgradient" in every local step (no exact zeros)'
     )
     penalty_mix: float = Field(default=0.5, ge=0, le=1, description="share of L1 in the elastic net")
     penalty_concavity: float = Field(default=3.7, gt=0, description="concavity of MCP and SCAD (SCAD: above 2)")
@@ -120,7 +160,7 @@ class Local(Section):
 
 class Rounds(Section):
     total: int = Field(default=100, ge=1, description="number of communication rounds T")
-    participants: int = Field(default=30, ge=1, description="clients K that take part in a round")
+    participants: int = Field(default=30, ge=0, description="clients K that take part in a round; 0: all of them")
     sampling: Literal["uniform", "cycle"] = Field(
         default="uniform", description='"uniform": drawn anew in every round; "cycle": everybody in turn, evenly'
     )
@@ -146,6 +186,9 @@ class Privacy(Section):
         default=0, ge=0, description="most participations of one client; 0: its even share of the rounds"
     )
 
+
+# Penalties with a slope wherever they are evaluated (zero at a kink)
+SUBGRADIENT_PENALTIES = ("l1", "elastic-net", "l2", "mcp", "scad")
 
 # What a mechanism does not look at must not be set, lest somebody believe that it counts.
 UNUSED_PRIVACY_KEYS: dict[str, tuple[str, ...]] = {
@@ -195,7 +238,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.rounds.participants > self.data.clients:
+        if self.data.partition != "column" and self.rounds.participants > self.data.clients:
             raise ValueError(
                 f"rounds.participants={self.rounds.participants} is more than data.clients={self.data.clients}: "
                 "lower the one or raise the other"
@@ -216,6 +259,11 @@ class Config(Section):
                 'compression.kind="topk" chooses coordinates by values that are not noised, so the indices themselves tell '
                 'about the data, which privacy.mechanism="sound" does not allow: use "shared-randk" (no indices on the wire), '
                 '"public-topk", "noisy-topk" or "randk"'
+            )
+        if self.problem.penalty_by == "subgradient" and self.problem.penalty not in SUBGRADIENT_PENALTIES:
+            raise ValueError(
+                f'problem.penalty_by="subgradient" does not go with problem.penalty="{self.problem.penalty}", which has no '
+                f'slope everywhere: use "prox", or one of {", ".join(SUBGRADIENT_PENALTIES)}'
             )
         return self
 
@@ -256,7 +304,8 @@ def to_toml(config: Config) -> str:
 
 def digest(config: Config) -> str:
     """A short name of the settings, by which a resumed run recognises its own."""
-    text = json.dumps(config.model_dump(mode="json"), sort_keys=True)
+    # Defaults do not count, so that a key that a later version adds leaves the names of earlier settings as they are.
+    text = json.dumps(config.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

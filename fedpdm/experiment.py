@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,8 +14,9 @@ from fedpdm.compression.indices import entropy_bits
 from fedpdm.compression.links import Links, support_radius
 from fedpdm.compression.sparsify import kept
 from fedpdm.config import Config, digest
-from fedpdm.data import PARTITIONS, Dataset, Federation, clip_norms, hold_out, load_dataset, make_federation
-from fedpdm.data.features import FeatureOptions, check_one_example_at_a_time, make_map, scale_features
+from fedpdm.data import Federation
+from fedpdm.data.prepare import build_federation, radius_of, settled
+from fedpdm.data.schema import to_toml
 from fedpdm.engines.simulation import Schedule, Simulation
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.participation import fair_share
@@ -30,58 +30,14 @@ from fedpdm.problem.penalties import Penalty
 from fedpdm.rounds import Setup
 from fedpdm.runs import RunFolder
 
-__all__ = ["build_dataset", "prepare", "deal", "build_federation", "build_setup", "build_simulation", "run"]
+__all__ = ["build_federation", "settled", "build_setup", "build_simulation", "run"]
 
 CHECKPOINT_SECONDS = 2.0
 PAPER_CLIP = 1.0  # the G of Theorem 1, for which the paper gives no value
 
+SCHEMA_COMMENT = "The columns that the model of this run was trained on; `fedpdm predict` encodes new rows by it."
+
 OnRows = Callable[[list[dict[str, Any]]], None]
-
-
-def build_dataset(config: Config, data_dir: Path | None = None, progress: bool = True) -> Dataset:
-    """Load the data set that the settings name, and prepare it."""
-    dataset = prepare(config, load_dataset(config.data.name, data_dir=data_dir, progress=progress))
-    return hold_out(dataset, config.data.validation) if config.data.validation else dataset
-
-
-def prepare(config: Config, dataset: Dataset) -> Dataset:
-    """Map the examples as the settings say, each by itself, and cut their norms."""
-    data = config.data
-    if data.scaling != "none":
-        dataset = scale_features(dataset, data.scaling)
-    if data.features != "raw":
-        options = FeatureOptions(**data.model_dump(include=set(FeatureOptions._fields)))
-        chosen = make_map(data.features, dataset.feature_names, options)
-        if config.privacy.mechanism == "sound":
-            check_one_example_at_a_time(chosen, dataset.features[:4], dataset.feature_names)
-        dataset = chosen.apply(dataset)
-    if radius := radius_of(config):
-        dataset = dataset._replace(
-            features=clip_norms(dataset.features, radius), test_features=clip_norms(dataset.test_features, radius)
-        )
-    return dataset
-
-
-def deal(config: Config, labels: np.ndarray) -> list[np.ndarray]:
-    """Every client's examples, by number."""
-    data = config.data
-    dealing: dict[str, Any] = {}
-    if data.partition == "labels":
-        dealing["labels_per_client"] = data.labels_per_client
-    if data.partition == "dirichlet":
-        dealing["alpha"] = data.dirichlet_alpha
-    return PARTITIONS[data.partition](labels, data.clients, seed=data.partition_seed, **dealing)
-
-
-def build_federation(config: Config, data_dir: Path | None = None, progress: bool = True) -> Federation:
-    """The data set, prepared and dealt to the clients."""
-    dataset = build_dataset(config, data_dir, progress)
-    return make_federation(dataset, deal(config, dataset.labels))
-
-
-def radius_of(config: Config) -> float | None:
-    """The bound R on every example's norm: under the sound mechanism there always is one."""
-    return config.data.radius or (1.0 if config.privacy.mechanism == "sound" else None)
 
 
 def build_penalty(config: Config, clients: int) -> Penalty:
@@ -115,6 +71,7 @@ def build_algorithm(config: Config) -> Algorithm:
 
 def build_setup(config: Config, federation: Federation) -> tuple[Setup, Plan | None]:
     """Problem, algorithm, local work and mechanism of these settings; the plan is that of the sound mechanism."""
+    config = settled(config, federation)
     setup = plain_setup(config, federation.clients, lambda: float(np.linalg.norm(federation.features, axis=2).max()))
     if config.privacy.mechanism == "paper":
         return with_paper_mechanism(config, setup, federation), None
@@ -125,8 +82,8 @@ def build_setup(config: Config, federation: Federation) -> tuple[Setup, Plan | N
 
 def plain_setup(config: Config, clients: int, largest_norm: Callable[[], float]) -> Setup:
     """Problem, algorithm and local work of these settings, without a mechanism."""
-    local, algorithm = LocalPlan(**config.local.model_dump()), build_algorithm(config)
-    problem = Problem(LOSSES[config.problem.loss](), build_penalty(config, clients), config.problem.beta)
+    local, algorithm, p = LocalPlan(**config.local.model_dump()), build_algorithm(config), config.problem
+    problem = Problem(LOSSES[p.loss](), build_penalty(config, clients), p.beta, p.penalty_by)
     return Setup(problem, algorithm, local, links=build_links(config, largest_norm))
 
 
@@ -163,6 +120,11 @@ def with_sound_mechanism(config: Config, setup: Setup, smallest_client: int) -> 
     """Clip, noise and participations from the budget alone."""
     p, r, radius = config.privacy, config.rounds, radius_of(config) or 1.0
     mode = choose_mode(setup.local, p.mode)
+    if setup.problem.penalty_by == "subgradient" and mode not in ("linearised", "every-step"):
+        raise ConfigError(
+            'problem.penalty_by="subgradient" puts steps that jump at zero into the local solve, for which '
+            f'privacy.mode={mode!r} has no bound: use problem.penalty_by="prox", or privacy.mode="linearised" or "every-step".'
+        )
     own = setup.problem.loss.gradient_bound(radius)
     clip = min(p.clip or own / 2, own)
     seen = setup.links.radius if setup.links.has_support else radius
@@ -191,6 +153,7 @@ def with_sound_mechanism(config: Config, setup: Setup, smallest_client: int) -> 
 
 def build_simulation(config: Config, federation: Federation) -> Simulation:
     """The simulator, ready to run these settings on this federation."""
+    config = settled(config, federation)
     r = config.rounds
     setup, plan = build_setup(config, federation)
     if plan:
@@ -221,11 +184,16 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
     """Train, from the folder's checkpoint if there is one, and return the summary that is also written there."""
     if folder.manifest()["data_checksums"] != simulation.federation.checksums:
         raise UserError(f"The data of {folder.path} differ from those that the run began with: cannot go on.")
+    if simulation.federation.schema:
+        folder.keep_schema(to_toml(simulation.federation.schema, SCHEMA_COMMENT))
     with open_books(folder.path / "ledger.sqlite", simulation, job=digest(config)) as books:
         seconds = _train(folder, simulation, digest(config), on_rows)
         summary = summarise(config, simulation, folder, seconds) | books.summary()
+    federation = simulation.federation
     models = {"model": simulation.model, "averaged_model": simulation.averaged_model}
-    folder.finish(models, {"data": config.data.name, "loss": config.problem.loss}, summary)
+    about = {"data": config.data.name, "loss": config.problem.loss}
+    names = {"class_names": federation.class_names, "feature_names": federation.feature_names}
+    folder.finish(models, about | names, summary)
     return summary
 
 

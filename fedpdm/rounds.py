@@ -17,6 +17,7 @@ from fedpdm.algorithms.base import Algorithm, Broadcast, Reports
 from fedpdm.algorithms.local import Examples, LocalInfo, LocalPlan, solve, step_size_at, travel
 from fedpdm.compression.links import Links, Packed, pack, select
 from fedpdm.privacy.mechanism import Privacy, Release, Released, no_privacy
+from fedpdm.problem import penalties
 from fedpdm.problem.losses import restricted
 from fedpdm.problem.objective import Problem, concave_gradient
 
@@ -156,7 +157,8 @@ def client_round(
 
 def server_round(setup: Setup, server_state: Any, broadcast: Broadcast, reports: Reports) -> Any:
     """The server's part of a round; `broadcast` is what the clients were sent."""
-    answer = setup.algorithm.server_update(server_state._replace(x0=broadcast.x0), reports, setup.problem.penalty)
+    penalty = penalties.none() if setup.problem.penalty_by == "subgradient" else setup.problem.penalty
+    answer = setup.algorithm.server_update(server_state._replace(x0=broadcast.x0), reports, penalty)
     heard = jnp.any(reports.present)
     if setup.links.holds:
         heard = jnp.any(jax.tree.leaves(reports.arrived())[0], axis=0)

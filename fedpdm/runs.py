@@ -1,9 +1,10 @@
 """The run folder: what was asked, what was measured, the model, and the way to go on after a crash.
 
     manifest.json           settings, versions, seed, git commit, checksums of the data; written first
+    schema.toml             of an own table: what its columns are
     metrics.jsonl           one line per round; append-only
     checkpoint.safetensors  the state after some round
-    model.safetensors       the last and the tail-averaged model; when done
+    model.safetensors       the last and the tail-averaged model, names of features and classes; when done
     summary.json            the results; written last, so its presence says that the run is complete
 
 Every file but metrics.jsonl is replaced in one step. Rows of metrics.jsonl that are newer than the checkpoint are cut
@@ -63,6 +64,7 @@ class RunFolder:
         self.checkpoint_path = path / "checkpoint.safetensors"
         self.model_path = path / "model.safetensors"
         self.summary_path = path / "summary.json"
+        self.schema_path = path / "schema.toml"
         self._lock: Any = None
 
     @classmethod
@@ -170,7 +172,11 @@ class RunFolder:
         kept = [row for row in self.rows() if row["round"] <= round_index]
         atomic_write(self.metrics_path, "".join(json.dumps(row) + "\n" for row in kept).encode())
 
-    def finish(self, models: dict[str, np.ndarray], about: dict[str, str], summary: dict[str, Any]) -> None:
+    def keep_schema(self, text: str) -> None:
+        """Write the schema of the run's table, by which new rows are encoded."""
+        atomic_write(self.schema_path, text.encode())
+
+    def finish(self, models: dict[str, np.ndarray], about: dict[str, Any], summary: dict[str, Any]) -> None:
         """Write the models, then the summary."""
         # One metadata entry only: safetensors writes several in an order that differs from process to process.
         metadata = {"fedpdm": json.dumps(about, sort_keys=True)}

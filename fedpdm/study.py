@@ -101,7 +101,7 @@ def _row(name: str, config: Config, results: Sequence[Result]) -> dict[str, Any]
             row[key] = round(float(np.mean([r[key] for r in kept])), 5)
         for key in ("uplink_bytes", "downlink_bytes"):
             row[key] = round(float(np.mean([r[key][-1] for r in kept])))
-    return row | _privacy(config)
+    return row | {"penalty": f"{config.problem.penalty} by {config.problem.penalty_by}"} | _privacy(config)
 
 
 def _privacy(config: Config) -> dict[str, Any]:
@@ -126,6 +126,7 @@ def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
             + (f"  ({row['diverged']} of {row['seeds']} runs diverged)" if row["diverged"] else "")
         )
     first = rows[0]
+    lines.append(f"penalty: {first['penalty']}")
     if first["mechanism"] != "none":
         worth = "" if first["mechanism"] == "sound" else ", as the paper counts: nominal, not a guarantee"
         lines.append(

@@ -14,6 +14,7 @@ from fedpdm.engines.flower.compile_cache import use_compile_cache
 from fedpdm.engines.flower.node_data import Source
 from fedpdm.engines.flower.protocol import Reply, Request
 from fedpdm.engines.flower.server import Coordinator, open_run
+from fedpdm.engines.flower.setting import agreed
 from fedpdm.privacy.ledger import Ledger, Spend
 
 # Every answer compiles its two programs, as a process of its own would; this makes it a matter of reading them.
@@ -80,14 +81,16 @@ def make_nodes(folder: Path, policy: str = POLICY, clients: int = CLIENTS) -> li
         features, labels = own_arrays(client)
         path = folder / f"own-{client}.npz"
         np.savez(path, features=features, labels=labels, classes=CLASSES)
-        nodes.append(Node(Source(client, path, None), folder / f"client-{client}", folder / "policy.toml"))
+        nodes.append(Node(Source(client, path, None, None), folder / f"client-{client}", folder / "policy.toml"))
     return nodes
 
 
-def coordinator(folder: Path, config: Config, noise: str = "secure") -> Coordinator:
+def coordinator(
+    folder: Path, config: Config, noise: str = "secure", shape: tuple[int, int] = (CLASSES, FEATURES)
+) -> Coordinator:
     run, job = open_run(folder, config, noise, {})
     run.close()  # a test may open the same folder again, as a server does after a crash
-    return Coordinator(config, run, job, noise, (CLASSES, FEATURES), None)
+    return Coordinator(agreed(config), run, job, noise, shape, None)
 
 
 def one_round(server: Coordinator, nodes: list[Node]) -> tuple[dict[str, Any], list[str]]:

@@ -47,6 +47,7 @@ def test_presets_are_listed():
         "paper-adult",
         "paper-mnist",
         "plain",
+        "table",
     ]
 
 

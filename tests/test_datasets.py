@@ -44,7 +44,7 @@ def digits() -> Dataset:
 
 def changed(row: list[str], **values: str) -> list[str]:
     """Replace attributes of a row of Adult by name."""
-    columns = list(module._ADULT_COLUMNS)
+    columns = list(module.ADULT_COLUMNS)
     out = list(row)
     for name, value in values.items():
         out[columns.index(name.replace("_", "-"))] = value
@@ -88,7 +88,7 @@ def test_adult_can_be_learnt_without_a_bias_column(adult: Dataset) -> None:
 
 def test_adult_code_book_is_complete_and_all_of_it_occurs(adult: Dataset) -> None:
     assert adult.features.any(0).all()
-    assert all(code == sorted(code) for code in module._ADULT_COLUMNS.values() if not code[0].isdigit())
+    assert all(code == sorted(code) for code in module.ADULT_COLUMNS.values() if not code[0].isdigit())
 
 
 def test_adult_question_mark_is_zero_in_its_block_only(adult: Dataset) -> None:

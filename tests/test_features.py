@@ -93,9 +93,9 @@ def table():
         rows.append(person)
     features = encode_adult(rows)
     labels = np.arange(30, dtype=np.int32) % 2
-    from fedpdm.data.datasets import _ADULT_FEATURES
+    from fedpdm.data.datasets import ADULT_FEATURES
 
-    return Dataset("adult", features, labels, features[:9], labels[:9], ("no", "yes"), _ADULT_FEATURES, {})
+    return Dataset("adult", features, labels, features[:9], labels[:9], ("no", "yes"), ADULT_FEATURES, {})
 
 
 def data_for(name, digits, table):

@@ -27,7 +27,7 @@ from fedpdm.algorithms import ALGORITHMS
 from fedpdm.data import federation_from_arrays
 from fedpdm.engines.flower.client import ACCOUNT, Node, answer, introduce
 from fedpdm.engines.flower.client_app import node_of
-from fedpdm.engines.flower.node_data import cut_norms
+from fedpdm.engines.flower.node_data import Source, cut_norms
 from fedpdm.engines.flower.policy import load_policy
 from fedpdm.engines.flower.status import client_status
 from fedpdm.engines.flower.store import open_store
@@ -447,3 +447,35 @@ def test_norms_are_cut_in_full_precision() -> None:
     assert norms.max() > 0.5 * (1 - 1e-11)
     inside = features * np.float32(0.01)
     assert np.array_equal(cut_norms(inside, 0.5), inside.astype(np.float64))
+
+
+def test_a_table_is_encoded_by_the_public_schema_whatever_rows_a_node_has(tmp_path: Path) -> None:
+    """Two nodes with different rows, levels and labels have the same features; the model is the simulator's."""
+    schema = Path(__file__).parent.parent / "examples" / "hospital" / "hospital.schema.toml"
+    make_table = schema.parent / "make_table.py"
+    subprocess.run([sys.executable, str(make_table), str(tmp_path / "all.csv")], check=True, timeout=60)
+    header, *rows = (tmp_path / "all.csv").read_text().splitlines()
+    for client in range(2):
+        (tmp_path / f"{client}.csv").write_text("\n".join([header, *rows[client * 40 : client * 40 + 40]]) + "\n")
+    (tmp_path / "policy.toml").write_text(PERMISSIVE)
+    nodes = [
+        Node(Source(i, tmp_path / f"{i}.csv", schema, None), tmp_path / f"client-{i}", tmp_path / "policy.toml")
+        for i in range(2)
+    ]
+    config = configure("data.name=own", "data.clients=2", "rounds.participants=0", "data.scaling=bounded")
+    server = coordinator(tmp_path / "shape", config)
+    said = [introduce(node, server.introduction()) for node in nodes]
+    assert {(who.features, who.classes, who.refused) for who in said} == {(said[0].features, 2, "")}
+    server = coordinator(tmp_path / "run", config, shape=(2, said[0].features))
+    assert not one_round(server, nodes)[1]
+    lacking = Node(nodes[0].source._replace(schema=None), tmp_path / "lacking", tmp_path / "policy.toml")
+    assert introduce(lacking, server.introduction()).refused == "data"
+
+
+def test_the_server_cannot_name_a_file_of_the_node(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(PERMISSIVE)
+    node = Node(Source(0, None, None, None), tmp_path / "client", tmp_path / "policy.toml")
+    request = first_request(tmp_path / "run")
+    for name in ("/etc/passwd", "../secret.csv", "sklearn:wine"):
+        reply = answer(node, with_settings(request, data={"name": name}))
+        assert refused(reply) == "data-path"

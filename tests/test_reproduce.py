@@ -7,10 +7,13 @@ import sys
 import pytest
 
 from fedpdm.config import Config
+from fedpdm.paper import certified, heterogeneity
 from fedpdm.paper.claims import CLAIMS, judge, judge_all
 from fedpdm.paper.effects import fit_quality
 from fedpdm.paper.figures import FIGURES, Scale, cells, panels
+from fedpdm.paper.first import first_or_within
 from fedpdm.paper.readings import readings
+from fedpdm.paper.remedies import remedy_lines
 from fedpdm.paper.reproduce import reproduce
 from fedpdm.paper.variants import VARIANTS
 
@@ -127,4 +130,37 @@ def test_a_wrong_figure_is_one_line_and_exit_code_2():
     command = [sys.executable, "-m", "fedpdm.cli", "reproduce", "fig9"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert done.stderr == "fedpdm: Unknown figure 'fig9': choose one of fig2, fig3, fig4, fig5, fig6, fig7, fig8, or all.\n"
+    names = "fig2, fig3, fig4, fig5, fig6, fig7, fig8, all, certified, heterogeneity"
+    assert done.stderr == f"fedpdm: Unknown figure 'fig9': choose one of {names}.\n"
+
+
+def test_first_or_within_the_interval_of_the_first():
+    better = {"fedpdm": [0.90, 0.91, 0.92], "fedavg": [0.80, 0.82, 0.81], "feddyn": [0.85, 0.84, 0.86]}
+    found = first_or_within("x", "accuracy", better)
+    assert (found["against"], found["verdict"], found["seeds"]) == ("feddyn", "holds", 3)
+    assert first_or_within("x", "objective", better, sign=-1.0)["against"] == "fedavg"
+    assert first_or_within("x", "objective", better, sign=-1.0)["verdict"] == "does not hold"
+    close = better | {"feddyn": [0.91, 0.90, 0.93]}
+    assert first_or_within("x", "accuracy", close)["verdict"] == "holds", "within the interval"
+    behind = better | {"feddyn": [0.95, 0.96, 0.97]}
+    assert first_or_within("x", "accuracy", behind)["verdict"] == "does not hold"
+
+
+def test_remedies_are_set_against_the_best_baseline():
+    panel = next(p for p in panels() if p.name == "fig7c")
+    runs = {"FedPDM": 0.7, "FedAvg": 0.75, "SCAFFOLD": 0.8, "FedPDM, cached": 0.9}
+    table = {("fig7c", label, None): [{"last": v}, {"last": v + 0.001}] for label, v in runs.items()}
+    as_published, cached = remedy_lines([panel], table)[-2:]
+    assert "SCAFFOLD 0.8005 | as published | 0.7005" in as_published
+    assert "below it" in as_published
+    assert "cached | 0.9005" in cached
+    assert "above it" in cached
+    assert remedy_lines([p for p in panels() if p.name == "fig4a"], table) == []
+
+
+def test_every_algorithm_has_a_grid_of_the_same_size():
+    assert {len(grid) for grid in heterogeneity.GRID.values()} == {6}
+    for (data, features), grid in certified.GRID.items():
+        configs = [certified.settings(data, name, "1", cell, 0, True) for name in certified.NAMES for cell in grid]
+        assert all(config.data.validation and config.privacy.mechanism == "sound" for config in configs)
+        assert {config.data.features for config in configs} == {features}

@@ -87,7 +87,8 @@ def _batches(plan: LocalPlan, examples: Examples, key: Array) -> Callable[[Array
     size = examples.sizes[examples.client]
     rows = jnp.arange(examples.labels.shape[1])
     if plan.batch_size == 0:
-        everything = (*examples.rows(rows), jnp.where(rows < size, 1.0 / size, 0.0))
+        own = examples.features[examples.client], examples.labels[examples.client]
+        everything = (*own, jnp.where(rows < size, 1.0 / size, 0.0))
         return lambda step: everything
     # A random order of the client's own rows, first; the padding comes last.
     draws = jax.random.uniform(key, rows.shape)
@@ -129,6 +130,8 @@ def solve(
 
     def smooth_gradient(x: Array, step: Array) -> Array:
         gradient = data_gradient(x, step)
+        if problem.penalty_by == "subgradient":
+            gradient = gradient + jax.grad(problem.penalty.value)(x)
         return gradient + problem.beta * concave_gradient(x) if problem.beta else gradient
 
     def on_support(direction: Array) -> Array:

@@ -19,6 +19,15 @@ __all__ = [
     "federation_from_arrays",
     "hold_out",
     "mask",
+    "Table",
+    "read_table",
+    "table_from_columns",
+    "table_from_bunch",
+    "Schema",
+    "read_schema",
+    "infer_schema",
+    "Encoded",
+    "encode",
     "DataFiles",
     "cache_dir",
     "fetch",
@@ -34,6 +43,10 @@ from fedpdm.data.datasets import (
     load_dataset,
     with_bias,
 )
+from fedpdm.data.encoding import Encoded, encode
 from fedpdm.data.federation import Federation, federation_from_arrays, hold_out, make_federation, mask
+from fedpdm.data.inference import infer_schema
 from fedpdm.data.partition import PARTITIONS, dirichlet, iid, labels_per_client, one_class_per_client
+from fedpdm.data.schema import Schema, read_schema
 from fedpdm.data.sources import DataFiles, cache_dir, fetch
+from fedpdm.data.tables import Table, read_table, table_from_bunch, table_from_columns

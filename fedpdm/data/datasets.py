@@ -39,6 +39,8 @@ class Dataset(NamedTuple):
         What label k and column j mean.
     checksums : dict of str to str
         File name to SHA-256, for a run's manifest.
+    clients, client_names : ndarray, tuple of str
+        [examples] whose example it is, as a place in the names; empty where the examples are yet to be dealt.
     """
 
     name: str
@@ -49,6 +51,8 @@ class Dataset(NamedTuple):
     class_names: tuple[str, ...]
     feature_names: tuple[str, ...]
     checksums: dict[str, str]
+    clients: np.ndarray = np.zeros(0, np.int32)
+    client_names: tuple[str, ...] = ()
 
 
 class DatasetInfo(NamedTuple):
@@ -205,7 +209,7 @@ def _load_digits(data_dir: Path | str | None, progress: bool) -> Dataset:
     )
 
 
-_ADULT_CLASSES = ("<=50K", ">50K")
+ADULT_CLASSES = ("<=50K", ">50K")
 
 # The public code book: bounds of the numbers, levels of the words (the first is dropped), "-" for what is
 # not used (education-num says the same as education). Nothing here is fitted to private examples.
@@ -231,10 +235,10 @@ native-country Cambodia Canada China Columbia Cuba Dominican-Republic Ecuador El
     Jamaica Japan Laos Mexico Nicaragua Outlying-US(Guam-USVI-etc) Peru Philippines Poland Portugal \
     Puerto-Rico Scotland South Taiwan Thailand Trinadad&Tobago United-States Vietnam Yugoslavia
 """
-_ADULT_COLUMNS = {line.split()[0]: line.split()[1:] for line in _ADULT_CODE_BOOK.strip().splitlines()}
-_ADULT_FEATURES = tuple(
+ADULT_COLUMNS = {line.split()[0]: line.split()[1:] for line in _ADULT_CODE_BOOK.strip().splitlines()}
+ADULT_FEATURES = tuple(
     feature
-    for column, code in _ADULT_COLUMNS.items()
+    for column, code in ADULT_COLUMNS.items()
     if code != ["-"]
     for feature in ([column] if code[0].isdigit() else [f"{column}={level}" for level in code[1:]])
 )
@@ -247,11 +251,11 @@ def encode_adult(rows: Sequence[Sequence[str]]) -> np.ndarray:
     first; "?" leaves its indicators zero. A value that fits neither is a DataError that names its row.
     """
     for index, row in enumerate(rows):
-        if len(row) != len(_ADULT_COLUMNS):
-            raise DataError(f"adult: row {index} has {len(row)} values instead of {len(_ADULT_COLUMNS)}; mend it")
-    table = np.array(rows, dtype=str).reshape(len(rows), len(_ADULT_COLUMNS))
+        if len(row) != len(ADULT_COLUMNS):
+            raise DataError(f"adult: row {index} has {len(row)} values instead of {len(ADULT_COLUMNS)}; mend it")
+    table = np.array(rows, dtype=str).reshape(len(rows), len(ADULT_COLUMNS))
     blocks = []
-    for (column, code), values in zip(_ADULT_COLUMNS.items(), table.T, strict=True):
+    for (column, code), values in zip(ADULT_COLUMNS.items(), table.T, strict=True):
         if code == ["-"]:
             continue
         if code[0].isdigit():
@@ -282,11 +286,11 @@ def _load_adult(data_dir: Path | str | None, progress: bool) -> Dataset:
         lines = files.contents[file].decode("ascii").splitlines()
         # adult.test opens with a "|1x3" comment, both files end in a blank line, test labels end in "."
         rows = [line.rstrip(".").split(", ") for line in lines if line and not line.startswith("|")]
-        labels = np.array([_ADULT_CLASSES.index(row[-1]) for row in rows], np.int32)
+        labels = np.array([ADULT_CLASSES.index(row[-1]) for row in rows], np.int32)
         return encode_adult([row[:-1] for row in rows]), labels
 
     parts = (*split("adult.data"), *split("adult.test"))
-    return Dataset("adult", *parts, _ADULT_CLASSES, _ADULT_FEATURES, files.checksums)
+    return Dataset("adult", *parts, ADULT_CLASSES, ADULT_FEATURES, files.checksums)
 
 
 DATASETS: dict[str, Callable[[Path | str | None, bool], Dataset]] = {

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedpdm.data.datasets import Dataset
+from fedpdm.data.datasets import ADULT_FEATURES, Dataset
 from fedpdm.data.feature_cache import content_key, remember
-from fedpdm.data.piecewise import encode_table
+from fedpdm.data.piecewise import column_count, encode_table
 from fedpdm.data.scattering import filter_bank, paths, scatter
 from fedpdm.errors import ConfigError
 
@@ -65,10 +65,13 @@ def scale_features(dataset: Dataset, scaling: str) -> Dataset:
     """Every example's features (but the bias) mapped, then brought to norm 1; the bias column becomes 0.2.
 
     "root" takes signed square roots, which lifts faint pixels; "centred" subtracts the example's own mean; "unit" does
-    the norm alone; "blurred" is for images: roots, smoothed, centred. Nothing of any other example enters.
+    the norm alone; "blurred" is for images: roots, smoothed, centred. Nothing of any other example enters. "bounded" keeps
+    lengths: a table's row in [0, 1] has norm 1 at most when divided by the root of the number of its columns.
     """
 
     def scale(features: np.ndarray) -> np.ndarray:
+        if scaling == "bounded":
+            return features / np.float32(column_count(dataset.feature_names) ** 0.5)
         bias = dataset.feature_names[-1] == "bias"
         columns = features[:, :-1] if bias else features
         columns = SCALINGS[scaling](columns.astype(np.float32))
@@ -209,11 +212,17 @@ def _scattering(options: FeatureOptions) -> FeatureMap:
 def _piecewise(options: FeatureOptions) -> FeatureMap:
     del options
     sentence = "Tables: every number becomes hat functions over public knots, every word the indicators of its levels."
+
+    def table(rows: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
+        if tuple(names) == ADULT_FEATURES:
+            return encode_table(rows, names)
+        return encode_table(rows, names, knots={}, left_out=())  # an own "age" has bounds of its own
+
     return FeatureMap(
         "piecewise",
         sentence,
-        lambda rows, names: encode_table(rows, names)[0],
-        lambda names: encode_table(np.zeros((0, len(names))), names)[1],
+        lambda rows, names: table(rows, names)[0],
+        lambda names: table(np.zeros((0, len(names))), names)[1],
     )
 
 

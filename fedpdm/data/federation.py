@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpdm.data.datasets import Dataset
+from fedpdm.data.schema import Schema
 from fedpdm.errors import ConfigError, DataError
 
 
@@ -35,6 +36,10 @@ class Federation(NamedTuple):
         What label k and column j mean.
     checksums : dict of str to str
         File name to SHA-256 of the files behind the arrays.
+    client_names : tuple of str
+        What the clients are called, if a column of the table says so.
+    schema : Schema
+        Of an own table: what its columns are.
     """
 
     features: np.ndarray
@@ -47,6 +52,8 @@ class Federation(NamedTuple):
     class_names: tuple[str, ...]
     feature_names: tuple[str, ...]
     checksums: dict[str, str]
+    client_names: tuple[str, ...] = ()
+    schema: Schema | None = None
 
     @property
     def clients(self) -> int:
@@ -86,6 +93,7 @@ def hold_out(dataset: Dataset, count: int) -> Dataset:
     return dataset._replace(
         features=dataset.features[rest],
         labels=dataset.labels[rest],
+        clients=dataset.clients[rest] if len(dataset.clients) else dataset.clients,
         test_features=dataset.features[held],
         test_labels=dataset.labels[held],
     )
@@ -135,6 +143,7 @@ def make_federation(dataset: Dataset, parts: Sequence[np.ndarray]) -> Federation
         class_names=dataset.class_names,
         feature_names=dataset.feature_names,
         checksums=dataset.checksums,
+        client_names=dataset.client_names if len(dataset.client_names) == len(parts) else (),
     )
 
 

@@ -1,6 +1,6 @@
 """Deal the examples of a data set to clients: every example to exactly one client, none left over."""
 
-__all__ = ["PARTITIONS", "labels_per_client", "one_class_per_client", "dirichlet", "iid"]
+__all__ = ["PARTITIONS", "labels_per_client", "one_class_per_client", "dirichlet", "iid", "by_column"]
 
 from collections.abc import Callable
 
@@ -121,6 +121,15 @@ def iid(labels: np.ndarray, clients: int, seed: int | np.random.Generator = 0) -
     _, _, total = _classes_of(labels, clients)
     order = np.random.default_rng(seed).permutation(total)
     return [np.sort(part) for part in np.array_split(order, clients)]
+
+
+def by_column(clients: np.ndarray) -> list[np.ndarray]:
+    """Give each client the examples that bear its number.
+
+    >>> [part.tolist() for part in by_column(np.array([1, 0, 1]))]
+    [[1], [0, 2]]
+    """
+    return [np.flatnonzero(clients == client) for client in range(int(clients.max()) + 1)]
 
 
 PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {

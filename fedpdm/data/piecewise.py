@@ -8,7 +8,7 @@ import numpy as np
 
 from fedpdm.errors import ConfigError
 
-__all__ = ["Knots", "ADULT_KNOTS", "ADULT_LEFT_OUT", "hats", "encode_table"]
+__all__ = ["Knots", "ADULT_KNOTS", "ADULT_LEFT_OUT", "hats", "encode_table", "column_count"]
 
 
 class Knots(NamedTuple):
@@ -97,6 +97,11 @@ def encode_table(
         blocks[f"{one} x {other}"] = _cross(blocks[one], blocks[other])
     encoded = np.concatenate([block for block, _ in blocks.values()], axis=1, dtype=np.float32, casting="same_kind")
     return encoded, tuple(name for _, names in blocks.values() for name in names)
+
+
+def column_count(feature_names: Sequence[str]) -> int:
+    """The columns of the table behind the features: the indicators of a word count once, as one of them is 1 at most."""
+    return len(_columns(feature_names))
 
 
 def _columns(feature_names: Sequence[str]) -> dict[str, list[int]]:

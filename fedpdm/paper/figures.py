@@ -43,6 +43,7 @@ class Panel(NamedTuple):
     settings: tuple[str, ...]
     curves: tuple[Curve, ...]
     sweep: Sweep | None
+    remedies: tuple[Curve, ...] = ()  # other choices for FedPDM, run beside the figure but not drawn in it
 
     @property
     def name(self) -> str:
@@ -79,7 +80,7 @@ def chosen_figures(name: str) -> tuple[str, ...]:
     if name == "all":
         return FIGURES
     if name not in FIGURES:
-        raise ConfigError(f"Unknown figure {name!r}: choose one of {', '.join(FIGURES)}, or all.")
+        raise ConfigError(f"Unknown figure {name!r}: choose one of {', '.join(FIGURES)}, all, certified, heterogeneity.")
     return (name,)
 
 
@@ -89,7 +90,7 @@ def cells(panel: Panel, scale: Scale = Scale()) -> dict[Key, Config]:
     if panel.sweep:
         points = panel.sweep.quick if scale.quick else panel.sweep.values
     result = {}
-    for curve in panel.curves:
+    for curve in (*panel.curves, *panel.remedies):
         if scale.quick and not curve.quick:
             continue
         for value in points:
@@ -112,9 +113,12 @@ def _config(panel: Panel, settings: list[str], scale: Scale) -> Config:
 
 
 def _panel(values: dict[str, Any]) -> Panel:
-    curves = tuple(Curve(c["label"], tuple(c["settings"]), c.get("quick", False)) for c in values.pop("curves"))
+    curves, remedies = (
+        tuple(Curve(c["label"], tuple(c["settings"]), c.get("quick", False)) for c in values.pop(key, ()))
+        for key in ("curves", "remedies")
+    )
     sweep = values.pop("sweep", None)
     if sweep:
         sweep = Sweep(sweep["key"], tuple(sweep["values"]), tuple(sweep["quick"]))
     settings = tuple(values.pop("settings"))
-    return Panel(**values, settings=settings, curves=curves, sweep=sweep)
+    return Panel(**values, settings=settings, curves=curves, sweep=sweep, remedies=remedies)

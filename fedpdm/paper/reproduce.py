@@ -3,21 +3,30 @@
 import json
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedpdm.config import Config
+from fedpdm.paper.certified import run_certified
 from fedpdm.paper.claims import judge_all
 from fedpdm.paper.drawing import draw_figure, write_numbers
 from fedpdm.paper.effects import Table
 from fedpdm.paper.figures import Key, Scale, cells, chosen_figures, panels
+from fedpdm.paper.heterogeneity import run_heterogeneity
 from fedpdm.paper.progress import CellProgress
+from fedpdm.paper.remedies import remedy_lines
 from fedpdm.paper.variants import Variant, run_variant, variant_configs
 from fedpdm.runs import _git_commit
 from fedpdm.sweep import Result, run_sweep
 
-__all__ = ["Reproduction", "reproduce"]
+__all__ = ["Reproduction", "STUDIES", "reproduce"]
+
+# What goes beyond the paper's figures: (folder, seeds, quick, show progress) -> verdicts
+STUDIES: dict[str, Callable[[Path, int, bool, bool], list[dict[str, Any]]]] = {
+    "certified": run_certified,
+    "heterogeneity": run_heterogeneity,
+}
 
 
 class Reproduction(NamedTuple):
@@ -63,7 +72,8 @@ def reproduce(
     training = sum(r.get("seconds", 0.0) for results in table.values() for r in results)
     result = Reproduction(claims, left_out, len(settings) * seeds, time.perf_counter() - began, training)
     (folder / "claims.json").write_text(json.dumps(claims, indent=2) + "\n")
-    text = "\n".join(claims_page(result, command or f"fedpdm reproduce {shlex.quote(figure)}", seeds, scale)) + "\n"
+    page = claims_page(result, command or f"fedpdm reproduce {shlex.quote(figure)}", seeds, scale)
+    text = "\n".join([*page, *remedy_lines(chosen, table)]) + "\n"
     (folder / "claims.md").write_text(text, encoding="utf-8")
     return result
 

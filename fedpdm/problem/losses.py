@@ -23,7 +23,10 @@ class GradientFn(Protocol):
 
 
 class SlopesFn(Protocol):
-    """Weighted derivative of each example's loss in its scores: `(scores [b, m], labels [b], weights [b]) -> [b, m]`."""
+    """Weighted derivative of each example's loss in its scores: `(scores [m, b], labels [b], weights [b]) -> [m, b]`.
+
+    Classes come first, as sums over the few classes are then done for many examples at a time.
+    """
 
     def __call__(self, scores: Array, labels: Array, weights: Array, /) -> Array: ...
 
@@ -42,7 +45,7 @@ class Loss(NamedTuple):
     smoothness
         `radius -> L` such that every example's gradient is L-Lipschitz in the model when `||a|| <= radius`.
     slopes
-        See `SlopesFn`: the gradient is `slopes(scores).T @ features`. Needed for sparse supports only.
+        See `SlopesFn`: the gradient is `slopes(scores) @ features`. Needed for sparse supports only.
     """
 
     name: str
@@ -95,8 +98,8 @@ def logistic(clip: float = 1.0) -> Loss:
         return jax.nn.one_hot(labels, model.shape[0], axis=0, dtype=model.dtype) * -(pull * weights) @ features
 
     def slopes(scores: Array, labels: Array, weights: Array) -> Array:
-        pull = jnp.minimum(jax.nn.sigmoid(-_pick(scores, labels)), clip)
-        return jax.nn.one_hot(labels, scores.shape[1], dtype=scores.dtype) * -(pull * weights)[:, None]
+        pull = jnp.minimum(jax.nn.sigmoid(-_pick(scores.T, labels)), clip)
+        return jax.nn.one_hot(labels, scores.shape[0], axis=0, dtype=scores.dtype) * -(pull * weights)
 
     return Loss(
         "logistic",
@@ -127,15 +130,15 @@ def softmax(clip: float = 1.0) -> Loss:
         return jax.nn.logsumexp(scores, axis=1) - _pick(scores, labels)
 
     def slopes(scores: Array, labels: Array, weights: Array) -> Array:
-        probabilities = jax.nn.softmax(scores, axis=1)
-        true = jax.nn.one_hot(labels, scores.shape[1], dtype=scores.dtype)
+        probabilities = jax.nn.softmax(scores, axis=0)
+        true = jax.nn.one_hot(labels, scores.shape[0], axis=0, dtype=scores.dtype)
         if clip < 1:
-            gaps = jnp.sum(probabilities * (1 - true), axis=1)  # 1 - p_k, exact also where p_k is close to 1
+            gaps = jnp.sum(probabilities * (1 - true), axis=0)  # 1 - p_k, exact also where p_k is close to 1
             weights = weights * jnp.minimum(1.0, clip / jnp.maximum(gaps, clip))
-        return (probabilities - true) * weights[:, None]
+        return (probabilities - true) * weights
 
     def gradient(model: Array, features: Array, labels: Array, weights: Array) -> Array:
-        return slopes(_linear_scores(model, features), labels, weights).T @ features
+        return slopes(model @ features.T, labels, weights) @ features
 
     return Loss(
         "softmax",
@@ -161,10 +164,10 @@ def restricted(loss: Loss, x0: Array, support: Array, radius: float) -> Loss:
 
     def gradient(model: Array, features: Array, labels: Array, weights: Array) -> Array:
         # in full precision whatever the device: the bounds rest on this cut
-        norms = jnp.sqrt(jnp.matmul(features**2, support.T.astype(features.dtype), precision="highest"))
+        norms = jnp.sqrt(jnp.matmul(support.astype(features.dtype), (features**2).T, precision="highest"))
         cut = radius / jnp.maximum(norms, radius)
-        scores = _linear_scores(x0, features) + cut * _linear_scores(jnp.where(support, model - x0, 0.0), features)
-        return jnp.where(support, (cut * slopes(scores, labels, weights)).T @ features, 0.0)
+        scores = x0 @ features.T + cut * (jnp.where(support, model - x0, 0.0) @ features.T)
+        return jnp.where(support, (cut * slopes(scores, labels, weights)) @ features, 0.0)
 
     return loss._replace(gradient=gradient)
 

@@ -19,7 +19,7 @@ from fedpdm.config import Config, digest, validate
 from fedpdm.engines.flower.node_data import Source, load_examples
 from fedpdm.engines.flower.policy import check, check_plan, load_policy
 from fedpdm.engines.flower.protocol import Introduction, Refused, Reply, Request
-from fedpdm.engines.flower.setting import deployed_setup
+from fedpdm.engines.flower.setting import agreed, deployed_setup
 from fedpdm.engines.flower.store import Store, open_store
 from fedpdm.engines.flower.work import Work
 from fedpdm.errors import ConfigError, DataError, DivergedError, UserError
@@ -100,7 +100,7 @@ def _for_the_server(error: UserError) -> tuple[str, str]:
 
 def _settings(request: Request) -> Config:
     try:
-        return validate(json.loads(request.settings))
+        return agreed(validate(json.loads(request.settings)))
     except ValueError as error:
         raise Refused("settings", f"The settings are not JSON: {error}.") from None
 

@@ -20,9 +20,9 @@ app = ClientApp()
 def node_of(settings: dict[str, Any]) -> Any:
     """A node from its own configuration (`flower-supernode --node-config`).
 
-    Keys: `client` (its number, from 0), `state-dir`, `policy`, and for own data `data-path`; `data-dir` says where the files
-    of known data sets are. Flower's simulation gives its nodes a `partition-id` alone: there the folder in the environment
-    variable FEDPDM_NODES holds `policy.toml` and a state folder per client.
+    Keys: `client` (its number, from 0), `state-dir`, `policy`; for own data `data-path` and, if that is a table, `schema`;
+    `data-dir` says where the files of known data sets are. Flower's simulation gives its nodes a `partition-id` alone: there
+    the folder in the environment variable FEDPDM_NODES holds `policy.toml` and a state folder per client.
     """
     from fedpdm.engines.flower.client import Node
     from fedpdm.engines.flower.node_data import Source
@@ -37,8 +37,8 @@ def node_of(settings: dict[str, Any]) -> Any:
                 f"The node's configuration lacks {key!r}: start it with "
                 "--node-config \"client=0 state-dir='/path/to/state' policy='/path/to/policy.toml'\"."
             )
-    path, data_dir = (Path(settings[key]) if key in settings else None for key in ("data-path", "data-dir"))
-    return Node(Source(settings["client"], path, data_dir), Path(settings["state-dir"]), Path(settings["policy"]))
+    files = (Path(settings[key]) if key in settings else None for key in ("data-path", "schema", "data-dir"))
+    return Node(Source(settings["client"], *files), Path(settings["state-dir"]), Path(settings["policy"]))
 
 
 @app.query()

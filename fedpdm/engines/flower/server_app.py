@@ -10,6 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 from pydantic import Field, ValidationError
 
 from fedpdm.config import Config, Section, validate
+from fedpdm.engines.flower.setting import agreed
 from fedpdm.errors import ConfigError, UserError
 
 __all__ = ["app", "ServerOptions", "read_run_config", "train"]
@@ -48,7 +49,7 @@ def read_run_config(run_config: dict[str, Any]) -> tuple[Config, ServerOptions]:
             place = place.setdefault(section, {})
         place[last] = value
     try:
-        return validate(values), ServerOptions.model_validate(options)
+        return agreed(validate(values)), ServerOptions.model_validate(options)
     except ValidationError as error:
         wrong = "; ".join(f"{PREFIX}{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise ConfigError(f"The run config does not fit: {wrong}.") from None
@@ -103,9 +104,9 @@ def _test_data(config: Config, options: ServerOptions) -> tuple[Any, tuple[int, 
     """The test examples of the known data set, the model's shape, and the files' checksums; nothing for own data."""
     if options.test == "none":
         return None, None, {}
+    from fedpdm.data.prepare import build_federation
     from fedpdm.engines.flower.server import Test
-    from fedpdm.experiment import build_dataset
 
-    dataset = build_dataset(config, Path(options.data_dir) if options.data_dir else None, progress=False)
-    shape = len(dataset.class_names), dataset.features.shape[1]
-    return Test(dataset.test_features, dataset.test_labels), shape, dataset.checksums
+    known = build_federation(config, Path(options.data_dir) if options.data_dir else None, progress=False)
+    shape = known.classes, known.features.shape[2]
+    return Test(known.test_features, known.test_labels), shape, known.checksums

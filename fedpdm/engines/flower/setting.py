@@ -1,12 +1,19 @@
 """From settings to what client and server agree on, without anybody's data."""
 
 from fedpdm.config import Config
+from fedpdm.data.prepare import radius_of
 from fedpdm.engines.flower.protocol import Refused
-from fedpdm.experiment import plain_setup, radius_of, with_sound_mechanism
+from fedpdm.experiment import plain_setup, with_sound_mechanism
 from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup
 
-__all__ = ["deployed_setup"]
+__all__ = ["agreed", "deployed_setup"]
+
+
+def agreed(config: Config) -> Config:
+    """The settings with the number of participants that 0 stands for."""
+    participants = config.rounds.participants or config.data.clients
+    return config.model_copy(update={"rounds": config.rounds.model_copy(update={"participants": participants})})
 
 
 def deployed_setup(config: Config, examples: int) -> tuple[Setup, Plan | None]:
@@ -21,6 +28,8 @@ def deployed_setup(config: Config, examples: int) -> tuple[Setup, Plan | None]:
             "mode",
             'privacy.mode="every-step" draws noise inside the local solver, where exact noise is not to be had: use "auto".',
         )
+    if config.problem.penalty_by == "subgradient":
+        raise Refused("settings", 'problem.penalty_by="subgradient" is for simulation: use "prox".')
     if config.compression.downlink_kind == "difference":
         raise Refused("compression", 'compression.downlink_kind="difference" is for simulation: use "model".')
 

@@ -1,0 +1,130 @@
+"""The commands for tables of one's own: `fedpdm data schema`, `fedpdm predict`, `fedpdm export`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedpdm.errors import ConfigError, UserError
+
+__all__ = ["register", "own_settings"]
+
+RunArgument = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
+OutOption = Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")]
+AveragedOption = Annotated[bool, typer.Option("--averaged", help="The tail-averaged model instead of the last one.")]
+
+SCHEMA_COMMENT = """What the columns of {table} are, read off its rows.
+Under privacy.mechanism = "sound" nothing here may tell about the rows: put in bounds and levels that are known without them.
+kind is "number" (cut to [low, high]; missing_column = true adds an indicator of missing ones), "category" (an indicator per
+level) or "ignored"."""
+
+
+def own_settings(**flags: Any) -> list[str]:
+    """The flags for own tables as settings: each is shorthand for a key of the settings."""
+    keys = {
+        "data": "data.name",
+        "label": "data.label",
+        "client_column": "data.client_column",
+        "schema": "data.schema_file",
+        "test": "data.test_file",
+        "test_share": "data.test_share",
+        "epsilon": "privacy.epsilon",
+    }
+    settings = [f"{keys[flag]}={json.dumps(value)}" for flag, value in flags.items() if value is not None]
+    if flags.get("client_column") is not None or _names_client(flags.get("schema")):
+        settings.append("data.partition=column")
+    if flags.get("epsilon") is not None:
+        settings.append("privacy.mechanism=sound")
+    return settings
+
+
+def _names_client(schema: str | None) -> bool:
+    from fedpdm.data.schema import read_schema
+
+    return schema is not None and read_schema(schema).client is not None
+
+
+def register(app: typer.Typer, data_app: typer.Typer) -> None:
+    data_app.command("schema")(schema)
+    app.command()(predict)
+    app.command()(export)
+
+
+def schema(
+    table: Annotated[str, typer.Argument(help="A CSV, Parquet, NPZ or LibSVM file.")],
+    label: Annotated[str, typer.Option(help="The column to predict.")],
+    client_column: Annotated[str | None, typer.Option(help="The column that says whose row it is.")] = None,
+) -> None:
+    """Print what the columns of a table are, as TOML, to look at, to change, and to pass as --schema.
+
+    Example:  fedpdm data schema people.csv --label income --client-column hospital > people.schema.toml
+    """
+    from fedpdm.data.inference import infer_schema
+    from fedpdm.data.schema import to_toml
+    from fedpdm.data.tables import read_table
+
+    found = infer_schema(read_table(table), label, client_column)
+    for note in found.notes:
+        print(note, file=sys.stderr)
+    print(to_toml(found.schema, SCHEMA_COMMENT.format(table=table)), end="")
+
+
+def predict(
+    run: RunArgument,
+    rows: Annotated[str, typer.Argument(help="A table with the columns that the model was trained on.")],
+    out: OutOption = None,
+    averaged: AveragedOption = False,
+) -> None:
+    """Predict the class of new rows, with probabilities, as CSV.
+
+    Example:  fedpdm predict runs/mine rows.csv --out predictions.csv
+    """
+    from fedpdm.data.tables import read_table
+    from fedpdm.saved import load_model
+
+    text, notes = load_model(run, averaged).predictions_csv(read_table(rows))
+    for note in notes:
+        print(note, file=sys.stderr)
+    _write(out, text.encode())
+
+
+def export(
+    run: RunArgument,
+    kind: Annotated[
+        str, typer.Option("--format", help="csv: coefficients by feature and class; onnx: the whole model.")
+    ] = "csv",
+    out: OutOption = None,
+    averaged: AveragedOption = False,
+) -> None:
+    """Give the model away: plain coefficients as CSV, or ONNX from the columns to the class.
+
+    Examples:  fedpdm export runs/mine  |  fedpdm export runs/mine --format onnx --out model.onnx
+    """
+    from fedpdm.saved import load_model
+
+    if kind not in ("csv", "onnx"):
+        raise ConfigError(f"Unknown --format {kind!r}: choose csv or onnx.")
+    if kind == "onnx" and out is None:
+        raise ConfigError("ONNX is not text: name a file for it with --out, for instance --out model.onnx.")
+    model = load_model(run, averaged)
+    if kind == "csv":
+        _write(out, model.coefficients_csv().encode())
+        return
+    from fedpdm.onnx_export import export_onnx
+
+    _write(out, export_onnx(model))
+
+
+def _write(out: Path | None, content: bytes) -> None:
+    from fedpdm.runs import atomic_write
+
+    if out is None:
+        sys.stdout.write(content.decode())
+        return
+    try:
+        atomic_write(out, content)
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror}.") from None
+    print(f"Written: {out}", file=sys.stderr)

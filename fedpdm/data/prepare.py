@@ -1,0 +1,92 @@
+"""From settings to clients' examples: load, map, cut, deal; and the same public map for new rows."""
+
+__all__ = ["build_federation", "settled", "prepare", "prepare_rows", "radius_of"]
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpdm.config import Config, Data
+from fedpdm.data.datasets import Dataset, clip_norms, load_dataset
+from fedpdm.data.features import FeatureOptions, check_one_example_at_a_time, make_map, scale_features
+from fedpdm.data.federation import Federation, hold_out, make_federation
+from fedpdm.data.own import load_own
+from fedpdm.data.partition import PARTITIONS, by_column
+from fedpdm.errors import ConfigError
+from fedpdm.names import is_table
+
+
+def build_federation(config: Config, data_dir: Path | None = None, progress: bool = True) -> Federation:
+    """Load the data set, map its examples, cut their norms, and deal them to the clients.
+
+    With `progress` it says on stderr what is fetched, and what an own table was taken for: that is for the owner's eyes, as
+    counts of missing values are not covered by any guarantee, so it is kept nowhere.
+    """
+    data, schema = config.data, None
+    if is_table(data.name):
+        dataset, schema, notes = load_own(data, private=config.privacy.mechanism == "sound")
+        if progress:
+            print(f"{dataset.name}:", *notes, sep="\n", file=sys.stderr)
+    else:
+        dataset = load_dataset(data.name, data_dir=data_dir, progress=progress)
+    dataset = prepare(config, dataset)
+    if data.validation:
+        dataset = hold_out(dataset, data.validation)
+    return make_federation(dataset, _deal(data, dataset))._replace(schema=schema)
+
+
+def _deal(data: Data, dataset: Dataset) -> list[np.ndarray]:
+    if data.partition == "column":
+        return by_column(dataset.clients)
+    dealing: dict[str, Any] = {}
+    if data.partition == "labels":
+        dealing["labels_per_client"] = data.labels_per_client
+    if data.partition == "dirichlet":
+        dealing["alpha"] = data.dirichlet_alpha
+    return PARTITIONS[data.partition](dataset.labels, data.clients, seed=data.partition_seed, **dealing)
+
+
+def settled(config: Config, federation: Federation) -> Config:
+    """The settings with the numbers of clients and participants that the federation has: the column's, and all for 0."""
+    clients = federation.clients if config.data.partition == "column" else config.data.clients
+    participants = config.rounds.participants or clients
+    if participants > clients:
+        raise ConfigError(
+            f"rounds.participants={participants} is more than the {clients} clients of {config.data.name}: lower it, or set "
+            "rounds.participants=0 for all of them"
+        )
+    data = config.data.model_copy(update={"clients": clients})
+    return config.model_copy(update={"data": data, "rounds": config.rounds.model_copy(update={"participants": participants})})
+
+
+def radius_of(config: Config) -> float | None:
+    """The bound R on every example's norm: under the sound mechanism there always is one."""
+    return config.data.radius or (1.0 if config.privacy.mechanism == "sound" else None)
+
+
+def prepare(config: Config, dataset: Dataset) -> Dataset:
+    """The data set with every example mapped (`data.scaling`, `data.features`) and its norm cut (`data.radius`)."""
+    data = config.data
+    if data.scaling != "none":
+        dataset = scale_features(dataset, data.scaling)
+    if data.features != "raw":
+        options = FeatureOptions(**data.model_dump(include=set(FeatureOptions._fields)))
+        chosen = make_map(data.features, dataset.feature_names, options)
+        if config.privacy.mechanism == "sound":
+            check_one_example_at_a_time(chosen, dataset.features[:4], dataset.feature_names)
+        dataset = chosen.apply(dataset)
+    if radius := radius_of(config):
+        dataset = dataset._replace(
+            features=clip_norms(dataset.features, radius), test_features=clip_norms(dataset.test_features, radius)
+        )
+    return dataset
+
+
+def prepare_rows(config: Config, features: np.ndarray, feature_names: Sequence[str]) -> np.ndarray:
+    """New rows, mapped as the settings map the rows that a model is trained on."""
+    none = np.zeros(0, np.int32)
+    # maps do not take empty arrays, so one row stands in for the test rows that there are none of
+    return prepare(config, Dataset("rows", features, none, features[:1], none, (), tuple(feature_names), {})).features

@@ -1,0 +1,60 @@
+"""New rows for a model: tables as a run's schema says, and the known data sets' own columns."""
+
+__all__ = ["adult_schema", "pixel_scale", "encode_rows"]
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedpdm.data.datasets import ADULT_CLASSES, ADULT_COLUMNS, with_bias
+from fedpdm.data.encoding import as_numbers, encode
+from fedpdm.data.schema import Category, Column, Ignored, Number, Schema
+from fedpdm.data.tables import Table
+from fedpdm.errors import DataError
+
+_PIXELS = {"mnist": (28, 255.0), "digits": (8, 16.0)}  # side of the image, and the value of a white pixel
+
+
+def adult_schema() -> Schema:
+    """The public code book of Adult as a schema: the same 81 features as `encode_adult` gives."""
+
+    def column(code: Sequence[str]) -> Column:
+        if list(code) == ["-"]:
+            return Ignored()
+        if code[0].isdigit():
+            return Number(low=float(code[0]), high=float(code[1]))
+        return Category(levels=list(code[1:]), baseline=code[0])
+
+    columns = {name: column(code) for name, code in ADULT_COLUMNS.items()}
+    return Schema(label="income", classes=list(ADULT_CLASSES), bias=False, columns=columns)
+
+
+def pixel_scale(name: str) -> float | None:
+    """The value of a white pixel, for data sets of images; None for others."""
+    return _PIXELS[name][1] if name in _PIXELS else None
+
+
+def encode_rows(name: str, schema: Schema | None, table: Table) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
+    """A table's rows as features (before any map), the features' names, and notes on what did not fit.
+
+    Parameters
+    ----------
+    name, schema : str, Schema
+        The data set of the run, and its schema if it was an own table.
+    table : Table
+        Columns as the schema names them; for Adult those of its code book; for images all columns but "label", in order,
+        with the original values (0 to 255 for MNIST, 0 to 16 for digits).
+    """
+    schema = adult_schema() if name == "adult" else schema
+    if schema is not None:
+        rows = encode(schema, table, labelled=False)
+        return rows.features, schema.feature_names, rows.notes
+    side, white = _PIXELS[name]
+    columns = [column for column in table.columns if column != "label"]
+    if len(columns) != side * side:
+        raise DataError(
+            f"{table.name} has {len(columns)} columns beside 'label', but a model of {name} needs {side * side} pixels"
+        )
+    pixels = np.stack([as_numbers(table.columns[column], f"{table.name}, column {column!r}") for column in columns], axis=1)
+    names = (*(f"pixel {row},{column}" for row in range(side) for column in range(side)), "bias")
+    return with_bias(np.nan_to_num(pixels) / white), names, ()

@@ -1,0 +1,189 @@
+"""The public description of a table: a small TOML file and its typed form."""
+
+__all__ = ["Number", "Category", "Ignored", "Schema", "read_schema", "parse_schema", "to_toml", "describe", "some"]
+
+import math
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import tomlkit
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedpdm.data.tables import nearest
+from fedpdm.errors import DataError
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Number(_Part):
+    """A number: cut to [low, high], then scaled to [0, 1]. A missing one stands at the middle."""
+
+    kind: Literal["number"] = "number"
+    low: float
+    high: float
+    missing_column: bool = False  # a further feature that is 1 where the number is missing
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low={self.low:g} must be below high={self.high:g}")
+        return self
+
+
+class Category(_Part):
+    """A word: one feature per level, 1 where it is this level. A missing word, or another one, has zeros in all of them."""
+
+    kind: Literal["category"] = "category"
+    levels: list[str] = Field(min_length=1)
+    baseline: str | None = None  # a level that is known, but has no feature
+
+    @model_validator(mode="after")
+    def _unlike(self) -> Self:
+        if len({*self.levels, self.baseline}) < len(self.levels) + 1:
+            raise ValueError(f"a level of {[*self.levels, self.baseline]} is there twice")
+        return self
+
+
+class Ignored(_Part):
+    """A column that the model does not see."""
+
+    kind: Literal["ignored"] = "ignored"
+
+
+Column = Annotated[Number | Category | Ignored, Field(discriminator="kind")]
+
+
+class Schema(_Part):
+    """What is known about a table without looking at its rows.
+
+    Attributes
+    ----------
+    label, classes
+        The column to predict, and its values; label k is `classes[k]`.
+    client
+        The column that says whose row it is, if there is one.
+    bias
+        Whether a last feature is always 1.
+    columns
+        The others by name; the order is that of the features.
+
+    Examples
+    --------
+    >>> from fedpdm.data.encoding import encode
+    >>> from fedpdm.data.tables import table_from_columns
+    >>> schema = Schema(
+    ...     label="ill",
+    ...     classes=["no", "yes"],
+    ...     columns={"age": Number(low=0, high=100), "sex": Category(levels=["f", "m"])},
+    ... )
+    >>> rows = encode(schema, table_from_columns({"age": [25, 130], "sex": ["m", "x"], "ill": ["no", "yes"]}))
+    >>> rows.features.tolist(), rows.labels.tolist()
+    ([[0.25, 0.0, 1.0, 1.0], [1.0, 0.0, 0.0, 1.0]], [0, 1])
+    >>> print(*rows.notes, sep="\\n")
+    age: 1 value outside [0, 100] is cut to it
+    sex: 1 value is none of the levels (x): all of its indicators are 0
+    """
+
+    label: str
+    classes: list[str] = Field(min_length=2)
+    client: str | None = None
+    bias: bool = True
+    columns: dict[str, Column] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if len(set(self.classes)) < len(self.classes):
+            raise ValueError(f"a class of {self.classes} is there twice")
+        for role in (self.label, self.client):
+            if role in self.columns:
+                raise ValueError(f"the column {role!r} is the label or the client, so it must not be among [columns]")
+        return self
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The features that a row becomes: "age", "age missing", "sex=f", and "bias" at the end."""
+        return tuple(_feature_names(self))
+
+
+def _feature_names(schema: Schema) -> Iterator[str]:
+    for name, column in schema.columns.items():
+        plain = name.replace("=", ":")  # "=" tells a word's indicators from a number, for maps of features
+        if isinstance(column, Number):
+            yield plain
+            if column.missing_column:
+                yield f"{plain} missing"
+        elif isinstance(column, Category):
+            yield from (f"{plain}={level}" for level in column.levels)
+    if schema.bias:
+        yield "bias"
+
+
+def some(names: list[str], most: int = 5) -> str:
+    """The first few names in words."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def describe(schema: Schema) -> str:
+    """The schema in aligned lines, for a person to check."""
+    rows = [(schema.label, f"label: {some(schema.classes, 10)}")]
+    if schema.client:
+        rows.append((schema.client, "client"))
+    for name, column in schema.columns.items():
+        if isinstance(column, Number):
+            missing = ", with an indicator of missing ones" if column.missing_column else ""
+            rows.append((name, f"number in [{column.low:g}, {column.high:g}]{missing}"))
+        else:
+            rows.append((name, f"category: {some(column.levels, 10)}" if isinstance(column, Category) else "ignored"))
+    width = min(max(len(name) for name, _ in rows), 30)
+    return "\n".join(f"  {name:<{width}}  {text}" for name, text in rows)
+
+
+def read_schema(path: Path | str) -> Schema:
+    """Read a schema from a TOML file."""
+    path = Path(path).expanduser()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError(
+            f"the schema {path} does not exist: `fedpdm data schema TABLE --label COLUMN > {path}` makes one"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"the schema {path} cannot be read: {error}") from None
+    return parse_schema(text, str(path))
+
+
+def parse_schema(text: str, name: str = "schema") -> Schema:
+    """A schema from TOML; `name` is what an error calls it."""
+    try:
+        return Schema.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"{name} is not valid TOML: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            parts = {**Schema.model_fields, **Number.model_fields, **Category.model_fields}
+            raise DataError(f"{name}: unknown key {place!r}: {nearest(str(first['loc'][-1]), parts)}") from None
+        raise DataError(f"{name}: {place + ': ' if place else ''}{first['msg'].removeprefix('Value error, ')}") from None
+
+
+def to_toml(schema: Schema, comment: str = "") -> str:
+    """The schema as TOML, with `comment` above it."""
+    document = tomlkit.document()
+    for line in comment.splitlines():
+        document.add(tomlkit.comment(line))
+    for key, value in schema.model_dump(exclude={"columns"}, exclude_none=True).items():
+        document.add(key, value)
+    columns = tomlkit.table(is_super_table=True)
+    for name, column in schema.columns.items():
+        part = tomlkit.table()
+        part.add("kind", column.kind)
+        for key, value in column.model_dump(exclude_defaults=True).items():
+            part.add(key, int(value) if isinstance(value, float) and math.fabs(value) < 1e15 and value.is_integer() else value)
+        columns.add(name, part)
+    document.add("columns", columns)
+    return tomlkit.dumps(document)

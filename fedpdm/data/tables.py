@@ -1,0 +1,238 @@
+"""Tables of one's own: CSV, Parquet, NPZ and LibSVM files, and what Python holds, as named columns."""
+
+__all__ = ["Table", "FORMATS", "MISSING", "read_table", "table_from_columns", "table_from_bunch", "nearest"]
+
+import difflib
+import hashlib
+import io
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fedpdm.errors import DataError
+
+if TYPE_CHECKING:
+    import polars
+
+# What stands for "not known" in a file of text, in any case, with or without spaces around it
+MISSING = ("", "?", "na", "n/a", "nan", "null", "none")
+SKLEARN = "sklearn:"  # sklearn:wine is what sklearn.datasets.load_wine gives
+
+
+class Table(NamedTuple):
+    """Columns of one length.
+
+    Attributes
+    ----------
+    name : str
+        The file, as it was named.
+    columns : dict of str to polars.Series
+        Numbers (float64) or words (str); null is missing. A CSV's columns all are words: what is a number is for the schema
+        to say, so that a code such as "007" stays what it is.
+    rows : int
+        Their length.
+    checksum : str
+        SHA-256 of the file.
+    sparse : bool
+        A column that is not there is zero everywhere: LibSVM files leave zeros out.
+    """
+
+    name: str
+    columns: "dict[str, polars.Series]"
+    rows: int
+    checksum: str
+    sparse: bool = False
+
+    def column(self, name: str, purpose: str = "column") -> "polars.Series":
+        """The column of this name; an error that lists the nearest names when there is none."""
+        if self.sparse and name not in self.columns and re.fullmatch(r"x[1-9]\d*", name):
+            return _series(np.zeros(self.rows), name)
+        if name not in self.columns:
+            raise DataError(f"{self.name} has no {purpose} {name!r}: {nearest(name, self.columns)}")
+        return self.columns[name]
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Words that lead from a name that is not there to those that are."""
+    names = list(names)
+    by_lower = {known.lower(): known for known in reversed(names)}
+    near = [by_lower[found] for found in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)]
+    if near:
+        return f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(map(repr, near))}"
+    shown = ", ".join(map(repr, names[:8]))
+    return f"its columns are {shown}" + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def read_table(path: Path | str) -> Table:
+    """Read a table; its format is told by the end of its name (`FORMATS`).
+
+    Parameters
+    ----------
+    path : Path or str
+        A file, or "sklearn:NAME" for a data set that comes with scikit-learn, such as "sklearn:wine".
+
+    Raises
+    ------
+    DataError
+        If the file is not there, cannot be read as what its name says, or holds no rows.
+    """
+    name = str(path)
+    if name.startswith(SKLEARN):
+        return _read_sklearn(name)
+    path = Path(path).expanduser()
+    if not path.is_file():
+        what = "is a folder, not a file" if path.is_dir() else f"does not exist (looked in {path.absolute().parent})"
+        raise DataError(f"{name} {what}: give the path of a {', '.join(FORMATS)} file")
+    ending = path.suffix.lower()
+    if ending not in FORMATS:
+        raise DataError(f"{name}: the ending {ending!r} is not known; it says the format: {', '.join(FORMATS)}")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{name} cannot be read: {error.strerror}") from None
+    if not content.strip():
+        raise DataError(f"{name} is empty: give a file with a line of column names and a row per example")
+    try:
+        columns = FORMATS[ending](content)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
+    except Exception as error:  # whatever a parser says of a broken file: it is the file's fault
+        raise DataError(f"{name} is not a valid {ending} file: {' '.join(str(error).split())[:200]}") from None
+    sparse = FORMATS[ending] is _read_libsvm
+    return _table(name, columns, hashlib.sha256(content).hexdigest(), sparse)
+
+
+def table_from_columns(columns: Mapping[str, Any], name: str = "own") -> Table:
+    """A table of arrays or lists by name; None and NaN are missing.
+
+    >>> table = table_from_columns({"age": [31, None], "sex": ["f", "m"]})
+    >>> table.rows, table.columns["age"].to_list()
+    (2, [31.0, None])
+    """
+    plain = {str(key): _series(values, str(key)) for key, values in columns.items()}
+    digest = hashlib.sha256(repr([(key, series.to_list()) for key, series in plain.items()]).encode())
+    return _table(name, plain, digest.hexdigest())
+
+
+def table_from_bunch(bunch: Mapping[str, Any], label: str = "target", name: str = "own") -> Table:
+    """A table of what `sklearn.datasets.load_*` and `fetch_openml` give: the features, and the label by the class's name."""
+    features, target = np.asarray(bunch["data"]), np.asarray(bunch["target"])
+    names = bunch.get("feature_names")
+    names = [f"x{column}" for column in range(features.shape[1])] if names is None else [str(known) for known in names]
+    classes = bunch.get("target_names")
+    if classes is not None and target.dtype.kind in "iu" and target.min() >= 0 and target.max() < len(classes):
+        target = np.array([str(known) for known in classes])[target]
+    columns = dict(zip(names, features.T, strict=True))
+    return table_from_columns({**columns, label: target}, name)
+
+
+def _table(name: str, columns: "dict[str, polars.Series]", checksum: str, sparse: bool = False) -> Table:
+    lengths = {key: len(series) for key, series in columns.items()}
+    if not lengths or not max(lengths.values()):
+        raise DataError(f"{name} has no rows: give at least one row below the column names")
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"{name}: the columns have different lengths ({_counts(lengths)}); make them equal")
+    return Table(name, columns, max(lengths.values()), checksum, sparse)
+
+
+def _counts(lengths: Mapping[str, int]) -> str:
+    return ", ".join(f"{key} {length}" for key, length in list(lengths.items())[:4])
+
+
+def _series(values: Any, name: str) -> "polars.Series":
+    """Numbers as float64 and all else as words, with null where a value is missing."""
+    import polars as pl
+
+    if isinstance(values, pl.Series):
+        series = values.alias(name)
+    else:
+        array = np.asarray(values)
+        if array.ndim != 1:
+            raise DataError(f"column {name!r} has shape {array.shape}: give one value per row")
+        # a list of Python values keeps None and mixed types, which an array of objects would hide from polars
+        series = pl.Series(name, array if array.dtype.kind in "iufb" else [_plain(v) for v in array.tolist()], strict=False)
+    if series.dtype.is_numeric():
+        numbers = series.cast(pl.Float64)
+        return numbers.set(~numbers.is_finite().fill_null(True), None)
+    words = series.cast(pl.String).str.strip_chars()
+    return words.set(words.str.to_lowercase().is_in(MISSING).fill_null(False), None)
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and value != value else value
+
+
+def _read_csv(content: bytes) -> "dict[str, polars.Series]":
+    import polars as pl
+
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    header = text.split("\n", 1)[0]
+    separator = max(",;\t|", key=header.count)
+    frame = pl.read_csv(io.BytesIO(text.encode()), infer_schema=False, separator=separator)
+    if any("_duplicated_" in column for column in frame.columns):
+        twice = next(column for column in frame.columns if "_duplicated_" in column).partition("_duplicated_")[0]
+        raise DataError(f"two columns are called {twice!r}; give every column a name of its own")
+    return {key.strip(): _series(frame[key], key.strip()) for key in frame.columns}
+
+
+def _read_parquet(content: bytes) -> "dict[str, polars.Series]":
+    import polars as pl
+
+    frame = pl.read_parquet(io.BytesIO(content))
+    return {key: _series(frame[key], key) for key in frame.columns}
+
+
+def _read_npz(content: bytes) -> "dict[str, polars.Series]":
+    """An array of one dimension is a column; the columns of one of two are named by "feature_names", or NAME0, NAME1, ..."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        arrays = {key: archive[key] for key in archive.files}
+    names = arrays.pop("feature_names", None)
+    columns: dict[str, Any] = {}
+    for key, array in arrays.items():
+        if array.ndim == 1:
+            columns[key] = array
+        elif array.ndim == 2:
+            own = [f"{key}{column}" for column in range(array.shape[1])]
+            if names is not None and len(names) == len(own):
+                own = [str(known) for known in names]
+            columns |= dict(zip(own, array.T, strict=True))
+        else:
+            raise DataError(f"array {key!r} has {array.ndim} dimensions; give 1 (a column) or 2 (examples, features)")
+    return {key: _series(values, key) for key, values in columns.items()}
+
+
+def _read_libsvm(content: bytes) -> "dict[str, polars.Series]":
+    """Columns "label" and x1, x2, ... as the file numbers them."""
+    from sklearn.datasets import load_svmlight_file
+
+    from_one: Any = False  # scikit-learn's own types want a word here
+    features, labels, *_ = load_svmlight_file(io.BytesIO(content), zero_based=from_one)
+    columns = {f"x{index + 1}": column for index, column in enumerate(np.asarray(features.todense()).T)}
+    return {key: _series(np.asarray(values).ravel(), key) for key, values in {"label": labels, **columns}.items()}
+
+
+def _read_sklearn(name: str) -> Table:
+    from sklearn import datasets
+
+    known = ("breast_cancer", "digits", "iris", "wine")  # classification, and part of the package: nothing is downloaded
+    wanted = name.removeprefix(SKLEARN)
+    if wanted not in known:
+        raise DataError(f"{name}: scikit-learn comes with {', '.join(SKLEARN + each for each in known)}")
+    return table_from_bunch(getattr(datasets, f"load_{wanted}")(), name=name)
+
+
+FORMATS: "dict[str, Callable[[bytes], dict[str, polars.Series]]]" = {
+    ".csv": _read_csv,
+    ".tsv": _read_csv,
+    ".parquet": _read_parquet,
+    ".npz": _read_npz,
+    ".libsvm": _read_libsvm,
+    ".svm": _read_libsvm,
+    ".svmlight": _read_libsvm,
+}

@@ -1,0 +1,145 @@
+"""Compiled programs that settings share: runs that differ in numbers alone are compiled once.
+
+A traced function holds its settings (step sizes, strengths, budgets, ratios) as numbers written into the program, so that XLA
+would compile it again for each. Here these numbers are taken out and handed in as arguments; two runs whose programs are then
+the same text share one executable, within a process and, through JAX's own cache on disk, between processes. What decides
+about the shape of the work (sizes, numbers of steps, which algorithm) stays in the program.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+
+__all__ = ["Program", "shared_program"]
+
+_INLINED = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat")
+_MOST = 64  # executables that are kept in memory
+_compiled: dict[tuple[str, tuple[int, ...]], Any] = {}
+
+
+class Program(NamedTuple):
+    """A compiled function of the arguments that it was traced with."""
+
+    call: Callable[..., Any]
+    seconds: float  # spent on tracing and compiling
+    compiled: bool  # False: an executable of an earlier program served
+
+
+def shared_program(function: Callable[..., Any], args: tuple[Any, ...], donate: tuple[int, ...] = ()) -> Program:
+    """Compile `function` for arguments like `args`, or take the executable of a program that differs in numbers alone.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> programs = [shared_program(lambda x, by=by: jnp.sum(by * x), (jnp.ones(3),)) for by in (2.0, 5.0)]
+    >>> [float(program.call(jnp.ones(3))) for program in programs], programs[1].compiled
+    ([6.0, 15.0], False)
+    """
+    began = time.perf_counter()
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+    result = jax.tree.structure(shapes)
+    numbers = list(_numbers(closed))
+
+    def without_numbers(numbers: list[Any], *args: Any) -> Any:
+        return jax.tree.unflatten(result, _evaluate(closed, iter(numbers), *jax.tree.leaves(args)))
+
+    jitted = jax.jit(without_numbers, donate_argnums=tuple(i + 1 for i in donate))
+    traced = jitted.trace(numbers, *args)
+    key = (str(traced.jaxpr), donate)
+    known = key in _compiled
+    executable = _compiled.pop(key) if known else traced.lower().compile()
+    _compiled[key] = executable  # the last one used is the last to go
+    if len(_compiled) > _MOST:
+        del _compiled[next(iter(_compiled))]
+    return Program(partial(executable, numbers), time.perf_counter() - began, not known)
+
+
+def _is_number(atom: Any) -> bool:
+    return isinstance(atom, Literal) and np.ndim(atom.val) == 0 and atom.aval.dtype in (np.float32, np.int32)  # pyright: ignore
+
+
+def _branches(eqn: JaxprEqn) -> list[ClosedJaxpr]:
+    """The programs inside an equation, in the order in which `_evaluate` goes through them."""
+    if eqn.primitive.name == "while":
+        return [eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]]
+    if eqn.primitive.name == "cond":
+        return list(eqn.params["branches"])
+    if eqn.primitive.name in (*_INLINED, "scan"):
+        return [_closed(eqn.params["jaxpr" if "jaxpr" in eqn.params else "call_jaxpr"])]
+    return []
+
+
+def _closed(jaxpr: Any) -> ClosedJaxpr:
+    return ClosedJaxpr(jaxpr, []) if isinstance(jaxpr, Jaxpr) else jaxpr
+
+
+def _numbers(closed: ClosedJaxpr) -> Iterator[Any]:
+    """All that is taken out of a program: captured arrays and scalar literals, in the order of `_evaluate`."""
+    yield from closed.consts
+    for eqn in closed.jaxpr.eqns:
+        yield from (np.asarray(atom.val, atom.aval.dtype) for atom in eqn.invars if _is_number(atom))  # pyright: ignore
+        for inner in _branches(eqn):
+            yield from _numbers(inner)
+
+
+def _evaluate(closed: ClosedJaxpr, numbers: Iterator[Any], *args: Any) -> list[Any]:
+    """Run a program on arguments, with the numbers that `_numbers` took out of it given back one after the other."""
+    jaxpr = closed.jaxpr
+    values: dict[Var, Any] = dict(zip(jaxpr.constvars, [next(numbers) for _ in closed.consts], strict=True))
+    values |= dict(zip(jaxpr.invars, args, strict=True))
+
+    def read(atom: Any) -> Any:
+        if _is_number(atom):
+            return next(numbers)
+        return atom.val if isinstance(atom, Literal) else values[atom]
+
+    for eqn in jaxpr.eqns:
+        operands = [read(atom) for atom in eqn.invars]
+        results = _apply(eqn, operands, numbers)
+        values |= dict(zip(eqn.outvars, results, strict=True))
+    return [values[atom] if isinstance(atom, Var) else atom.val for atom in jaxpr.outvars]
+
+
+def _apply(eqn: JaxprEqn, operands: list[Any], numbers: Iterator[Any]) -> list[Any]:
+    name, params = eqn.primitive.name, dict(eqn.params)
+    if name in _INLINED:
+        return _evaluate(_branches(eqn)[0], numbers, *operands)
+    inner = _branches(eqn)
+    own = [[next(numbers) for _ in _numbers(closed)] for closed in inner]
+    if name == "while":
+        first = params["cond_nconsts"]
+        operands = [*own[0], *operands[:first], *own[1], *operands[first:]]
+        params["cond_jaxpr"], params["body_jaxpr"] = (_lifted(closed, i, own) for i, closed in enumerate(inner))
+        params["cond_nconsts"] += len(own[0])
+        params["body_nconsts"] += len(own[1])
+    elif name == "cond":
+        # Branches take the same operands, so each is handed the numbers of all.
+        flat = [number for part in own for number in part]
+        operands = [operands[0], *flat, *operands[1:]]
+        params["branches"] = tuple(_lifted(closed, i, own, everything=True) for i, closed in enumerate(inner))
+    elif name == "scan":
+        operands = [*own[0], *operands]
+        params["jaxpr"] = _lifted(inner[0], 0, own)
+        params["num_consts"] += len(own[0])
+        if "linear" in params:
+            params["linear"] = (False,) * len(own[0]) + tuple(params["linear"])
+    results = eqn.primitive.bind(*operands, **params)
+    return results if eqn.primitive.multiple_results else [results]
+
+
+def _lifted(closed: ClosedJaxpr, place: int, own: list[list[Any]], everything: bool = False) -> ClosedJaxpr:
+    """The program with its numbers (or those of all programs beside it, if so told) as further arguments in front."""
+    before = sum(len(part) for part in own[:place]) if everything else 0
+    count = sum(len(part) for part in own) if everything else len(own[place])
+    shapes = [jax.ShapeDtypeStruct(np.shape(n), n.dtype) for part in (own if everything else [own[place]]) for n in part]
+
+    def function(*args: Any) -> list[Any]:
+        return _evaluate(closed, iter(args[before : before + len(own[place])]), *args[count:])
+
+    own_shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in closed.in_avals]  # pyright: ignore
+    return jax.make_jaxpr(function)(*shapes, *own_shapes)

@@ -1,0 +1,100 @@
+"""The classifier by scikit-learn's own checks, in its pipelines and searches, and as the simulator's equal."""
+
+import jax
+import numpy as np
+import pytest
+import sklearn
+from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import fedpdm
+from fedpdm.estimator import FedPDMClassifier
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+    """Every fit compiles for its own shapes, which takes longer than to run: optimised code is not worth its while here."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@parametrize_with_checks([FedPDMClassifier(clients=2, rounds=10, local_steps=50, random_state=0)])
+def test_scikit_learn_s_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def tumours():
+    x, y = load_breast_cancer(return_X_y=True)
+    return StandardScaler().fit_transform(x), np.array(["malignant", "benign"])[y]
+
+
+def test_it_is_the_class_that_the_package_offers():
+    assert fedpdm.FedPDMClassifier is FedPDMClassifier
+
+
+def test_without_noise_it_comes_close_to_the_central_optimum_and_groups_are_clients(tumours):
+    x, y = tumours
+    hospitals = np.array(["north", "south", "west"])[np.arange(len(y)) % 3]
+    model = FedPDMClassifier(random_state=0).fit(x, y, groups=hospitals)
+    assert model.score(x, y) > LogisticRegression(C=1e4, max_iter=5000).fit(x, y).score(x, y) - 0.02
+    assert model.classes_.tolist() == ["benign", "malignant"]
+    assert "nothing is guaranteed" in model.guarantee_
+    np.testing.assert_allclose(model.predict_proba(x).sum(axis=1), 1, atol=1e-6)
+    scores = x @ model.coef_.T + model.intercept_
+    np.testing.assert_allclose(model.decision_function(x), scores[:, 1] - scores[:, 0], atol=1e-3)
+    shuffled = FedPDMClassifier(random_state=0).fit(x, y, groups=hospitals)
+    np.testing.assert_array_equal(shuffled.coef_, model.coef_)
+
+
+def test_a_budget_gives_a_sentence_and_needs_public_bounds(tumours):
+    x, y = tumours
+    model = FedPDMClassifier(epsilon=3.0, radius=6.0, classes=["benign", "malignant"], clients=3, averaged=True, random_state=0)
+    model.fit(x, y)
+    assert model.guarantee_.startswith("Differential privacy with epsilon = 3 and delta = 1e-05 for one example of one client")
+    assert model.score(x, y) > 0.85
+    for missing in ("radius", "classes"):
+        with pytest.raises(ValueError, match=r"needs radius .* and classes"):
+            sklearn.clone(model).set_params(**{missing: None}).fit(x, y)
+    with pytest.raises(ValueError, match="none of classes"):
+        sklearn.clone(model).set_params(classes=["benign", "other"]).fit(x, y)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"epsilon": -1.0, "radius": 1.0, "classes": ["benign", "malignant"]}, "privacy.epsilon"),
+        ({"participants": 11}, "rounds.participants=11"),
+        ({"penalty": "lasso"}, "problem.penalty"),
+        ({"rounds": 0}, "rounds.total"),
+    ],
+)
+def test_wrong_parameters_are_value_errors_that_name_them(tumours, options, words):
+    with pytest.raises(ValueError, match=words):
+        FedPDMClassifier(**options).fit(*tumours)
+
+
+def test_groups_of_another_length_are_refused(tumours):
+    x, y = tumours
+    with pytest.raises(ValueError, match="one client per row"):
+        FedPDMClassifier().fit(x, y, groups=[1, 2, 3])
+
+
+def test_pipeline_and_search_hand_groups_to_the_clients_and_to_the_folds(tumours):
+    x, y = tumours
+    hospitals = np.arange(len(y)) % 4
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = FedPDMClassifier(rounds=5, local_steps=20, random_state=0).set_fit_request(groups=True)
+        search = GridSearchCV(
+            make_pipeline(StandardScaler(), model), {"fedpdmclassifier__gamma": [0.0, 10.0]}, cv=GroupKFold(2), refit=True
+        )
+        search.fit(x, y, groups=hospitals)
+    assert search.best_params_ == {"fedpdmclassifier__gamma": 0.0}  # a penalty of 10 removes every weight
+    assert search.best_score_ > 0.85
+    worst = search.cv_results_["mean_test_score"][1]
+    assert worst < search.best_score_
