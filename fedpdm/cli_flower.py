@@ -67,6 +67,32 @@ def node(context: typer.Context) -> None:
     os.execve(program, [str(program), *context.args], guarded(dict(os.environ) | QUIET))
 
 
+@flower_app.command("keys")
+def keys(
+    folder: Annotated[Path, typer.Argument(help="Folder for the files.")],
+    host: Annotated[list[str] | None, typer.Option(help="Name or address of the SuperLink; may be repeated.")] = None,
+    nodes: Annotated[int, typer.Option(min=0, help="Make a key for each of so many nodes.")] = 0,
+) -> None:
+    """Make a certificate authority, the SuperLink's certificate, and keys for nodes.
+
+    Example:  fedpdm flower keys keys --host superlink.example.org --nodes 4
+    """
+    _require_flower()
+    from fedpdm.engines.flower.keys import make_certificates, make_node_key
+
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty: name another folder, lest keys that are in use be replaced.")
+    try:
+        made = make_certificates(folder, tuple(host or ("localhost", "127.0.0.1")))
+        pairs = [make_node_key(folder, f"node-{node}") for node in range(nodes)]
+    except OSError as error:
+        raise UserError(f"The folder {folder} cannot be written: {error.strerror}.") from None
+    print(f"For the SuperLink: --ssl-ca-certfile {made.authority} --ssl-certfile {made.certificate} --ssl-keyfile {made.key}")
+    print(f"For every node: --root-certificates {made.authority}")
+    for private, public in pairs:
+        print(f"{private.name}: --auth-supernode-private-key {private}; register {public}")
+
+
 @flower_app.command("status")
 def status(
     state_dir: Annotated[Path, typer.Argument(help="The node's state-dir.")],

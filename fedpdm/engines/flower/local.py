@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -176,6 +177,17 @@ class LocalFederation:
                 stderr=log,
                 start_new_session=True,  # so that what it starts can be stopped with it
             )
+
+    def find(self, name: str, program: str) -> list[int]:
+        """The ids of the processes of this program that the named process started, directly or not."""
+        family, found = [self.processes[name].pid], []
+        for parent in family:
+            for entry in Path(f"/proc/{parent}/task").glob("*/children"):
+                with suppress(OSError):  # it has ended meanwhile
+                    family += map(int, entry.read_text().split())
+            with suppress(OSError):
+                found += [parent] if program in Path(f"/proc/{parent}/cmdline").read_text() else []
+        return found
 
     def kill(self, name: str) -> None:
         """kill -9 of this process alone; what it started lives on, as after a real crash."""
