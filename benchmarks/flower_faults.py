@@ -24,7 +24,7 @@ import numpy as np
 from safetensors.numpy import load, load_file
 
 from fedpdm.engines.flower.client import ACCOUNT
-from fedpdm.engines.flower.local import LocalFederation
+from fedpdm.engines.flower.local import LocalFederation, leave_on_sigterm
 from fedpdm.engines.flower.store import open_store
 from fedpdm.errors import UserError
 from fedpdm.privacy.ledger import Ledger
@@ -38,7 +38,7 @@ delta = 1e-5
 [limits]
 noise_multiplier_min = 0.5
 """
-KINDS = ("client", "client", "node", "server", "superlink")
+KINDS = ("client", "client", "client", "node", "node", "server", "superlink")
 
 
 class Trial:
@@ -51,7 +51,7 @@ class Trial:
         cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "compiled")}
         self.flower = LocalFederation(folder / "flower", cache)
         self.kills: Counter[str] = Counter()
-        self.jobs = 0
+        self.jobs, self.seen_working = 0, time.monotonic()
         self.keys: list[Path] = []
 
     def start(self) -> None:
@@ -100,6 +100,14 @@ class Trial:
                 return
             time.sleep(2.0)
         raise RuntimeError("The SuperLink does not take the run.")
+
+    def resubmit_if_nobody_works(self) -> None:
+        """A run that was submitted just before a kill may have gone down with it."""
+        if self.flower.find("superlink", "flwr-serverapp"):
+            self.seen_working = time.monotonic()
+        elif time.monotonic() - self.seen_working > 30.0 and not self.done():
+            self.submit()
+            self.seen_working = time.monotonic()
 
     def done(self) -> bool:
         return (self.out / "summary.json").exists()
@@ -195,6 +203,7 @@ def run(folder: Path, kills: int, nodes: int, rounds: int, seed: int) -> dict[st
             trial.submit()
             while not trial.done():
                 time.sleep(trial.random.uniform(0.5, 8.0))
+                trial.resubmit_if_nobody_works()
                 if trial.kills.total() < kills and not trial.done():
                     trial.kill()
                     trial.check()
@@ -227,6 +236,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    leave_on_sigterm()
     with tempfile.TemporaryDirectory() as folder:
         result = run(Path(folder), options.kills, options.nodes, options.rounds, options.seed)
     print(json.dumps(result, indent=2))

@@ -30,7 +30,7 @@ from fedpdm.config import Config, digest, validate
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.version import __version__
 
-__all__ = ["RunFolder", "atomic_write", "read_models"]
+__all__ = ["FolderInUse", "RunFolder", "atomic_write", "read_models"]
 
 SIMULATED = (
     "simulated: pseudo-random float32 normals from the run's seed, accounted as ideal Gaussian noise. Good for measuring "
@@ -38,6 +38,10 @@ SIMULATED = (
     "the numbers of local steps in metrics.jsonl come from the data: diagnostics of the simulation, which nothing covers."
 )
 NOISE_NOTES = {"none": None, "paper": SIMULATED, "sound": SIMULATED}
+
+
+class FolderInUse(UserError):
+    """A run folder that another process has open."""
 
 
 def atomic_write(path: Path, content: bytes) -> None:
@@ -101,7 +105,7 @@ class RunFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            raise UserError(f"{self.path} is in use by another process.") from None
+            raise FolderInUse(f"{self.path} is in use by another process.") from None
 
     def close(self) -> None:
         if self._lock:

@@ -158,20 +158,19 @@ def test_the_servers_process_is_killed_and_goes_on_from_its_checkpoint(site: Sit
 def test_a_clients_process_and_its_supernode_are_killed(site: Site) -> None:
     """The process after its message is on disk and before it left; then the node, which comes back under the same key."""
     site.state(0).joinpath("die-at-kept").touch()
-    _, out = site.begin("client", flower__nodes=1, flower__timeout=15.0)
+    _, out = site.begin("client", flower__nodes=1, flower__timeout=30.0)
     site.wait(lambda: not site.state(0).joinpath("die-at-kept").exists())
-    assert site.spent_rounds(out, 0) == [0]
     site.flower.kill("node-0")
     site.start_node(0)
     summary = site.finish(out)
     assert summary["rounds"] == 3
     rounds = site.spent_rounds(out, 0)
     assert rounds == sorted(set(rounds))
-    assert rounds[0] == 0
     with open_store(site.state(0)) as store:
         job = json.loads((out / "manifest.json").read_bytes())["job"]
-        assert store.messages(job)[0].status in ("dropped", "pending")
-    assert site.rows(out)[0]["missing"] == 1
+        lost = store.messages(job)[0]
+        assert lost.status in ("dropped", "pending"), "what never left is not taken for used"
+    assert site.rows(out)[lost.round]["missing"] >= 1
     assert client_status(site.state(0))["budget"]["epsilon_spent"] < 50
 
 

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedpdm.engines.flower.local import LocalFederation
+from fedpdm.engines.flower.local import LocalFederation, leave_on_sigterm
 from fedpdm.errors import UserError
 from fedpdm.progress import Progress
 
@@ -37,6 +37,7 @@ DEMO_DATA: dict[str, dict[str, Any]] = {
 
 def run_demo(folder: Path, *, nodes: int, data: str, rounds: int, epsilon: float, data_dir: Path | None) -> dict[str, Any]:
     """Train in `folder` and return the summary; everything that is started is stopped again."""
+    leave_on_sigterm()
     folder = folder.absolute()
     policy = folder / "policy.toml"
     folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from fedpdm.engines.flower.keys import Certificates, make_certificates, make_nod
 from fedpdm.errors import UserError
 from fedpdm.version import __version__
 
-__all__ = ["QUIET", "LocalFederation", "write_app"]
+__all__ = ["QUIET", "LocalFederation", "leave_on_sigterm", "write_app"]
 
 # Flower reports nothing to its makers, and looks for no updates; nor does Ray.
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -60,6 +60,16 @@ def write_app(folder: Path, run_config: dict[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text(tomlkit.dumps(document), encoding="utf-8")
     return folder
+
+
+def leave_on_sigterm() -> None:
+    """Let SIGTERM end this process as an interrupt from the keyboard does: what it started is stopped first."""
+
+    def leave(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGINT, leave)  # a shell makes its background jobs deaf to it
 
 
 def free_port() -> int:

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from pydantic import Field, ValidationError
 from fedpdm.config import Config, Section, validate
 from fedpdm.engines.flower.setting import agreed
 from fedpdm.errors import ConfigError, UserError
+from fedpdm.runs import FolderInUse
 
 __all__ = ["app", "ServerOptions", "read_run_config", "train"]
 
@@ -68,12 +70,12 @@ def main(grid: Grid, context: Context) -> None:
 def train(grid: Grid, run_config: dict[str, Any]) -> dict[str, Any]:
     """Run the job of this run config to its end, from its checkpoint if there is one; returns the summary."""
     from fedpdm.engines.flower.compile_cache import use_compile_cache
-    from fedpdm.engines.flower.server import Coordinator, open_run
+    from fedpdm.engines.flower.server import Coordinator
     from fedpdm.engines.flower.strategy import Nodes, PrimalDual
 
     config, options = read_run_config(run_config)
     test, shape, checksums = _test_data(config, options)
-    folder, job = open_run(Path(options.out), config, options.noise, checksums)
+    folder, job = _open_patiently(config, options, checksums)
     if summary := folder.summary():
         _log.info("fedpdm: the run in %s is complete already: nothing to do", folder.path)
         return summary
@@ -90,6 +92,21 @@ def train(grid: Grid, run_config: dict[str, Any]) -> dict[str, Any]:
     _log.info("fedpdm: the run folder is %s", folder.path)
     folder.close()
     return summary
+
+
+def _open_patiently(config: Config, options: ServerOptions, checksums: dict[str, str]) -> Any:
+    """The run folder, once the process of an earlier run that was given up has noticed so and ended."""
+    from fedpdm.engines.flower.server import open_run
+
+    until = time.monotonic() + options.wait
+    while True:
+        try:
+            return open_run(Path(options.out), config, options.noise, checksums)
+        except FolderInUse as error:
+            if time.monotonic() > until:
+                raise
+            _log.info("fedpdm: waiting: %s", error)
+            time.sleep(2.0)
 
 
 def _introduction(config: Config, options: ServerOptions, job: str) -> Any:
