@@ -52,7 +52,8 @@ def _now() -> tuple[float, float]:
 def measure(name: str, repeat: int) -> dict[str, Any]:
     """Cold (nothing compiled) and warm medians for one data set."""
     from fedpdm.config import load_config
-    from fedpdm.engines.flower.server import Coordinator, open_run
+    from fedpdm.engines.flower.run_folder import open_run
+    from fedpdm.engines.flower.server import Coordinator
 
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -20,7 +20,8 @@ import numpy as np
 from fedpdm.compression.wire import encode, make_part
 from fedpdm.config import load_config
 from fedpdm.engines.flower.protocol import Reply, pack, unpack
-from fedpdm.engines.flower.server import Coordinator, open_run
+from fedpdm.engines.flower.run_folder import open_run
+from fedpdm.engines.flower.server import Coordinator
 
 SHAPE = (10, 785)
 

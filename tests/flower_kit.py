@@ -13,7 +13,8 @@ from fedpdm.engines.flower.client import Node, answer
 from fedpdm.engines.flower.compile_cache import use_compile_cache
 from fedpdm.engines.flower.node_data import Source
 from fedpdm.engines.flower.protocol import Reply, Request
-from fedpdm.engines.flower.server import Coordinator, open_run
+from fedpdm.engines.flower.run_folder import open_run
+from fedpdm.engines.flower.server import Coordinator
 from fedpdm.engines.flower.setting import agreed
 from fedpdm.privacy.ledger import Ledger, Spend
 

@@ -6,7 +6,7 @@
     node_data    a client's own examples
     client       one client's answer to one request; knows nothing of Flower
     client_app   the ClientApp
-    server       the server's rounds and checkpoints; knows nothing of Flower
+    server       the server's rounds and checkpoints; knows nothing of Flower (run_folder, replies: parts of it)
     strategy     asks nodes and collects replies
     server_app   the ServerApp
 

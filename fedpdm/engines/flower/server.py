@@ -5,9 +5,7 @@ It knows nothing of Flower: `requests` says what to send, `take` is given what c
 
 import json
 import time
-import uuid
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -21,25 +19,19 @@ from fedpdm.compression.sparsify import kept
 from fedpdm.config import Config, digest
 from fedpdm.engines.flower.protocol import Reply, Request
 from fedpdm.engines.flower.replies import Said, sorted_out
+from fedpdm.engines.flower.run_folder import NOISE_NOTES
 from fedpdm.engines.flower.setting import deployed_setup
 from fedpdm.engines.simulation import initial_model
-from fedpdm.errors import ConfigError, UserError
+from fedpdm.errors import UserError
 from fedpdm.participation import roster
 from fedpdm.privacy.accounting import epsilon_of
 from fedpdm.problem.objective import accuracy
 from fedpdm.rounds import server_round, travel_at
 from fedpdm.runs import RunFolder
 
-__all__ = ["Coordinator", "ServerState", "open_run"]
+__all__ = ["Coordinator", "ServerState", "Test"]
 
 NAME_BYTES = 16  # of a message's name
-NOISE_NOTES = {
-    "secure": (
-        "secure: every client draws exact discrete Gaussian noise from its operating system (OpenDP), keeps its own ledger and "
-        "refuses what its own policy does not allow."
-    ),
-    "simulation": "simulated: pseudo-random float32 normals from the run's seed. They protect nothing.",
-}
 ANY_SIZE = 2**31 - 1  # the server does not know the clients' sizes; each checks its own
 
 
@@ -60,30 +52,6 @@ class Test(NamedTuple):
 
     features: np.ndarray
     labels: np.ndarray
-
-
-def open_run(path: Path, config: Config, noise: str, checksums: dict[str, str]) -> tuple[RunFolder, str]:
-    """A new run folder, or the one that a killed server left behind; and the job's own name."""
-    note = NOISE_NOTES[noise] if config.privacy.mechanism == "sound" else None
-    if (path / "manifest.json").is_file():
-        folder = RunFolder.reopen(path)
-        try:
-            return folder, _job_to_go_on_with(folder, config, note)
-        except BaseException:
-            folder.close()
-            raise
-    job = f"{digest(config)}-{uuid.uuid4().hex[:12]}"
-    about = {"engine": "flower", "job": job, "noise": note}
-    return RunFolder.create(path, config, checksums, about), job
-
-
-def _job_to_go_on_with(folder: RunFolder, config: Config, note: str | None) -> str:
-    manifest = folder.manifest()
-    if digest(folder.config()) != digest(config):
-        raise ConfigError(f"{folder.path} holds a run with other settings: name another flower.out, or use its settings.")
-    if manifest.get("engine") != "flower" or manifest["noise"] != note:
-        raise ConfigError(f"{folder.path} holds a run of another engine, or with other noise: name another flower.out.")
-    return manifest["job"]
 
 
 class Coordinator:

@@ -96,7 +96,7 @@ def train(grid: Grid, run_config: dict[str, Any]) -> dict[str, Any]:
 
 def _open_patiently(config: Config, options: ServerOptions, checksums: dict[str, str]) -> Any:
     """The run folder, once the process of an earlier run that was given up has noticed so and ended."""
-    from fedpdm.engines.flower.server import open_run
+    from fedpdm.engines.flower.run_folder import open_run
 
     until = time.monotonic() + options.wait
     while True:

@@ -160,7 +160,7 @@ def open_store(folder: Path, *, create: bool = True) -> Iterator[Store]:
     if not create and not (folder / "state.sqlite").is_file():
         raise UserError(f"{folder} holds no client's state: name the state-dir of a node that has been asked at least once.")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # prepared examples are kept there, too
         with (folder / ".lock").open("w") as lock:
             _acquire(lock, folder)
             connection = sqlite3.connect(folder / "state.sqlite", timeout=30, isolation_level=None)
