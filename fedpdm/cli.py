@@ -12,6 +12,7 @@ from rich.table import Table
 from fedpdm import cli_own, cli_run, cli_study
 from fedpdm.cache import remember_compilations
 from fedpdm.cli_features import features_app
+from fedpdm.cli_flower import flower_app
 from fedpdm.cli_options import ConfigArgument, DataDirOption, JsonOption, SetOption
 from fedpdm.cli_privacy import privacy_app
 from fedpdm.errors import UserError
@@ -31,6 +32,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(data_app, name="data")
 app.add_typer(features_app, name="features")
 app.add_typer(privacy_app, name="privacy")
+app.add_typer(flower_app, name="flower")
 cli_run.register(app)
 cli_own.register(app, data_app)
 cli_study.register(app)

@@ -78,14 +78,12 @@ def build_setup(
     An own `loss` (see `fedpdm.problem.own_model`) or `penalty` takes the place of the one that the settings name.
     """
     config = settled(config, federation)
-    local, algorithm = LocalPlan(**config.local.model_dump()), build_algorithm(config)
-    p = config.problem
-    make_loss = loss or LOSSES[p.loss]
-    problem = Problem(make_loss(), penalty or build_penalty(config, federation.clients), p.beta, p.penalty_by)
-    setup = Setup(problem, algorithm, local, links=build_links(config, federation))
-    if setup.links.has_support and problem.loss.slopes is None:
+    largest = lambda: float(np.linalg.norm(federation.features, axis=2).max())  # noqa: E731
+    make_loss = loss or LOSSES[config.problem.loss]
+    setup = plain_setup(config, federation.clients, largest, make_loss, penalty)
+    if setup.links.has_support and setup.problem.loss.slopes is None:
         raise ConfigError(
-            f"compression.kind={config.compression.kind} needs a linear model, which {problem.loss.name!r} is not."
+            f"compression.kind={config.compression.kind} needs a linear model, which {setup.problem.loss.name!r} is not."
         )
     if config.privacy.mechanism == "paper":
         return with_paper_mechanism(config, setup, federation), None
@@ -110,13 +108,27 @@ def after_schema(config: Config, cost: Cost | None) -> Config:
     return config.model_copy(update={"privacy": p.model_copy(update={"epsilon": epsilon, "delta": delta})})
 
 
-def build_links(config: Config, federation: Federation) -> Links:
+def plain_setup(
+    config: Config,
+    clients: int,
+    largest_norm: Callable[[], float],
+    make_loss: LossFactory | None = None,
+    penalty: Penalty | None = None,
+) -> Setup:
+    """Problem, algorithm and local work of these settings, without a mechanism."""
+    local, algorithm, p = LocalPlan(**config.local.model_dump()), build_algorithm(config), config.problem
+    make_loss = make_loss or LOSSES[p.loss]
+    problem = Problem(make_loss(), penalty or build_penalty(config, clients), p.beta, p.penalty_by)
+    return Setup(problem, algorithm, local, links=build_links(config, largest_norm))
+
+
+def build_links(config: Config, largest_norm: Callable[[], float]) -> Links:
     """Without a bound on the features' norms, their largest norm is taken: then no support cuts more than a share of it."""
     c = config.compression
     links = Links(**c.model_dump())
     if not links.has_support:
         return links
-    radius = radius_of(config) or float(np.linalg.norm(federation.features, axis=2).max())
+    radius = radius_of(config) or largest_norm()
     return links._replace(radius=support_radius(c.kind, c.uplink, radius))
 
 

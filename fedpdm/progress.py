@@ -14,10 +14,10 @@ PLAIN_SECONDS = 5.0
 
 
 def _line(row: dict[str, Any]) -> str:
-    return (
-        f"accuracy {row.get('test_accuracy', float('nan')):.4f}  objective {row.get('objective', float('nan')):.4f}  "
-        f"non-zeros {row['nonzero_fraction']:.1%}  {(row['uplink_bytes'] + row['downlink_bytes']) / 1e6:.1f} MB"
-    )
+    names = {"test_accuracy": "accuracy", "objective": "objective"}
+    measured = "".join(f"{name} {row[key]:.4f}  " for key, name in names.items() if key in row)
+    sent = (row["uplink_bytes"] + row["downlink_bytes"]) / 1e6
+    return f"{measured}non-zeros {row['nonzero_fraction']:.1%}  {sent:.1f} MB"
 
 
 class Progress:

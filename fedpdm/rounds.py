@@ -7,7 +7,7 @@ Both are pure. The simulator maps `client_round` over clients; a deployment call
 from (seed, round, client), so a result does not depend on the engine.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +16,12 @@ from jax import Array
 from fedpdm.algorithms.base import Algorithm, Broadcast, Reports
 from fedpdm.algorithms.local import Examples, LocalInfo, LocalPlan, solve, step_size_at, travel
 from fedpdm.compression.links import Links, Packed, pack, select
-from fedpdm.privacy.mechanism import Privacy, Release, no_privacy
+from fedpdm.privacy.mechanism import Privacy, Release, Released, no_privacy
 from fedpdm.problem import penalties
 from fedpdm.problem.losses import restricted
 from fedpdm.problem.objective import Problem, concave_gradient
 
-__all__ = ["Setup", "ClientResult", "client_round", "server_round", "client_key", "travel_at"]
+__all__ = ["Setup", "ClientResult", "Stage", "client_round", "server_round", "client_key", "travel_at"]
 
 
 class Setup(NamedTuple):
@@ -47,6 +47,16 @@ class ClientResult(NamedTuple):
         return self.packed.message
 
 
+class Stage(Protocol):
+    """How a part of `client_round` is run: `(name, function) -> function` with the same arguments."""
+
+    def __call__(self, name: str, function: Any, /) -> Any: ...
+
+
+def _as_it_is(name: str, function: Any) -> Any:
+    return function
+
+
 def client_key(seed: int | Array, round_index: int | Array, client: int | Array) -> Array:
     """The client's key of this round."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), round_index), client)
@@ -57,16 +67,20 @@ def travel_at(setup: Setup, round_index: Array | int, steps: Array | int) -> Arr
     return travel(setup.algorithm.weight, step_size_at(setup.local, round_index), jnp.asarray(steps))
 
 
-def client_round(
-    setup: Setup,
-    examples: Examples,
-    state: Any,
-    broadcast: Broadcast,
-    round_index: Array | int,
-    key: Array,
-    support: Array | None = None,
-) -> ClientResult:
-    """One client's part of a round; `support` is that of `fedpdm.compression.links.shared_support`."""
+class Solved(NamedTuple):
+    """The private local solution, and what is public about it: all that the privacy boundary is given."""
+
+    x: Array
+    info: LocalInfo
+    release: Release
+    step_cost: Array | float  # of noise that is in the steps already
+    choice_key: Array
+
+
+def _solve_locally(
+    setup: Setup, examples: Examples, state: Any, broadcast: Broadcast, round_index: Any, key: Array, support: Array | None
+) -> Solved:
+    """The part of a round that sees data."""
     algorithm, privacy, problem, x0 = setup.algorithm, setup.privacy, setup.problem, broadcast.x0
     batch_key, noise_key, choice_key = jax.random.split(key, 3)
     step_size = step_size_at(setup.local, round_index)
@@ -89,22 +103,56 @@ def client_round(
         gradient_noise,
         support,
     )
-    # The privacy boundary of the sound mechanism: below this line nothing but released values is used.
-    solution = privacy.release_solution(x, release)
-    x = solution.value if support is None else jnp.where(support, solution.value, x0)
-    steps = jnp.int32(setup.local.steps) if privacy.mechanism == "sound" else info.steps
+    return Solved(x, info, release, step_cost, choice_key)
+
+
+def _make_message(
+    setup: Setup,
+    state: Any,
+    broadcast: Broadcast,
+    round_index: Any,
+    solved: Solved,
+    solution: Released,
+    support: Array | None,
+) -> ClientResult:
+    """The part of a round behind the boundary; of `solved` the paper's mechanism alone uses more than what is public."""
+    algorithm, privacy = setup.algorithm, setup.privacy
+    x = solution.value if support is None else jnp.where(support, solution.value, broadcast.x0)
+    steps = jnp.int32(setup.local.steps) if privacy.mechanism == "sound" else solved.info.steps
     distance = travel_at(setup, round_index, steps)
     gain = algorithm.gain(distance)
     new_state, message = algorithm.client_update(state, broadcast, x, distance)
-    released = privacy.release_message(message, release._replace(steps=info.steps, gain=gain))
-    sent = select(setup.links, message, released.value, algorithm.silent(broadcast), support, choice_key)
+    released = privacy.release_message(message, solved.release._replace(steps=solved.info.steps, gain=gain))
+    sent = select(setup.links, message, released.value, algorithm.silent(broadcast), support, solved.choice_key)
     if sent is not None and algorithm.holds_unsent:
         told = jax.tree.leaves(sent)[-1]
         new_state = jax.tree.map(lambda new, old: jnp.where(told, new, old), new_state, state)
     noise = jax.tree.map(lambda factor: factor * (solution.noise + released.noise), gain)
     packed = pack(setup.links, released.value, sent, noise)
-    cost = step_cost + solution.cost + released.cost
-    return ClientResult(new_state, packed, x, info, cost, jnp.asarray(jax.tree.leaves(noise)[0]))
+    cost = solved.step_cost + solution.cost + released.cost
+    return ClientResult(new_state, packed, x, solved.info, cost, jnp.asarray(jax.tree.leaves(noise)[0]))
+
+
+def client_round(
+    setup: Setup,
+    examples: Examples,
+    state: Any,
+    broadcast: Broadcast,
+    round_index: Array | int,
+    key: Array,
+    support: Array | None = None,
+    stage: Stage = _as_it_is,
+) -> ClientResult:
+    """One client's part of a round; `support` is that of `fedpdm.compression.links.shared_support`.
+
+    `stage` says how the parts before and behind the privacy boundary are run. A simulator traces all three together; a real
+    client compiles the two parts and draws its noise between them, on the host.
+    """
+    solved = stage("solve", _solve_locally)(setup, examples, state, broadcast, round_index, key, support)
+    # The privacy boundary of the sound mechanism: below this line nothing but released values is used.
+    solution = setup.privacy.release_solution(solved.x, solved.release)
+    solved = solved._replace(x=solution.value)
+    return stage("message", _make_message)(setup, state, broadcast, round_index, solved, solution, support)
 
 
 def server_round(setup: Setup, server_state: Any, broadcast: Broadcast, reports: Reports) -> Any:

@@ -31,7 +31,7 @@ from fedpdm.config import Config, digest, validate
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.version import __version__
 
-__all__ = ["RunFolder", "atomic_write", "read_about", "read_models"]
+__all__ = ["FolderInUse", "RunFolder", "atomic_write", "read_about", "read_models"]
 
 SIMULATED = (
     "simulated: pseudo-random float32 normals from the run's seed, accounted as ideal Gaussian noise. Good for measuring "
@@ -39,6 +39,10 @@ SIMULATED = (
     "the numbers of local steps in metrics.jsonl come from the data: diagnostics of the simulation, which nothing covers."
 )
 NOISE_NOTES = {"none": None, "paper": SIMULATED, "sound": SIMULATED}
+
+
+class FolderInUse(UserError):
+    """A run folder that another process has open."""
 
 
 def atomic_write(path: Path, content: bytes) -> None:
@@ -70,15 +74,17 @@ class RunFolder:
         self._lock: Any = None
 
     @classmethod
-    def create(cls, path: Path, config: Config, checksums: dict[str, str]) -> "RunFolder":
-        """Make the folder (exactly `path`) and write the manifest. A folder that holds a run is left alone."""
+    def create(cls, path: Path, config: Config, checksums: dict[str, str], about: dict[str, Any] | None = None) -> "RunFolder":
+        """Make the folder (exactly `path`) and write the manifest, with what is said `about` the run. A folder that holds a run
+        is left alone.
+        """
         folder = cls(path)
         if folder.manifest_path.exists():
             raise UserError(f"{path} already holds a run: go on with `--resume {path}`, or name another --out.")
         try:
             path.mkdir(parents=True, exist_ok=True)
             folder._acquire()
-            atomic_write(folder.manifest_path, _json(_manifest(config, checksums)))
+            atomic_write(folder.manifest_path, _json(_manifest(config, checksums) | (about or {})))
         except OSError as error:
             raise UserError(f"The folder {path} cannot be written: {error.strerror}. Name another --out.") from None
         return folder
@@ -101,7 +107,7 @@ class RunFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            raise UserError(f"{self.path} is in use by another process.") from None
+            raise FolderInUse(f"{self.path} is in use by another process.") from None
 
     def close(self) -> None:
         if self._lock:

@@ -9,11 +9,11 @@ import numpy as np
 from jax import Array
 
 from fedpdm.algorithms.base import Algorithm, Broadcast, Reports
-from fedpdm.compression.links import Links, Packed
+from fedpdm.compression.links import Downlink, Links, Packed
 from fedpdm.compression.values import KINDS
 from fedpdm.compression.wire import Part, WireError, decode, encode, make_part, spread
 
-__all__ = ["Received", "encode_message", "receive"]
+__all__ = ["Received", "encode_message", "receive", "encode_broadcast"]
 
 LARGEST = 1e6  # a message with a larger magnitude is refused: no model of norm-1 features gets there
 
@@ -79,3 +79,20 @@ def _require_count(links: Links, parts: list[Part], support: np.ndarray | None) 
         agreed = part.dimension if links.uplink == 1 else links.count(part.dimension) if support is None else len(support)
         if len(part.values) != agreed:
             raise WireError("count", f"Expected {agreed} of {part.dimension} coordinates, got {len(part.values)}.")
+
+
+def encode_broadcast(links: Links, downlink: Downlink) -> bytes:
+    """What every participant of a round is sent, as bytes: exactly as many as `send_down` says.
+
+    For `links.downlink_kind` "model": the copy in `downlink`, whose zeros are not sent where that is shorter.
+    """
+    kinds = {width: kind for kind, width in KINDS.items()}
+    parts = []
+    for value, width in zip(jax.tree.leaves(downlink.copy), jax.tree.leaves(downlink.width), strict=True):
+        leaf = np.asarray(value)
+        mask = leaf != 0
+        kind = kinds[int(np.max(np.where(mask, width, 1)))]
+        mask.flat[0] |= not mask.any()  # a vector with nothing to send still holds one coordinate
+        whole, sparse = (make_part(leaf, chosen, kind=kind) for chosen in (np.ones(leaf.shape, bool), mask))
+        parts.append(min(sparse, whole, key=lambda part: len(encode([part]))))
+    return encode(parts)

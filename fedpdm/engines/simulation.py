@@ -25,7 +25,7 @@ from fedpdm.problem.objective import accuracy, local_objectives
 from fedpdm.rounds import ClientResult, Setup, client_key, client_round, server_round, travel_at
 from fedpdm.theory import stationarity
 
-__all__ = ["Schedule", "Simulation", "SimulationState"]
+__all__ = ["Schedule", "Simulation", "SimulationState", "initial_model"]
 
 INITIAL_SCALE = 0.01
 FLOAT_COLUMNS = ("test_accuracy", "nonzero_fraction", "consensus_gap", "local_steps_mean")
@@ -224,10 +224,9 @@ class Simulation:
         return min(int(self.schedule.rounds * (1 - self.schedule.tail)), self.schedule.rounds - 1)
 
     def _initial_state(self) -> SimulationState:
-        shape = (self.federation.classes, self.federation.features.shape[2])
-        key = jax.random.fold_in(jax.random.key(self.schedule.seed), 2**31 - 1)
         initial = self.setup.problem.loss.initial
-        x0 = initial() if initial else INITIAL_SCALE * jax.random.normal(key, shape)
+        shape = (self.federation.classes, self.federation.features.shape[2])
+        x0 = initial() if initial else initial_model(self.schedule.seed, shape)
         clients = self.federation.clients
         one = self.setup.algorithm.init_client(x0)
         stacked = jax.tree.map(lambda leaf: jnp.tile(leaf[None], (clients,) + (1,) * leaf.ndim), one)
@@ -306,6 +305,12 @@ class Simulation:
                 row[name] = float(f"{value:.7g}") if name in FLOAT_COLUMNS else value
         totals = _totals(measured["traffic"][t - start])
         return row | {"uplink_bytes": totals["uplink"], "downlink_bytes": totals["downlink"]} | self.paper_bits(t + 1)
+
+
+def initial_model(seed: int, shape: tuple[int, int]) -> Array:
+    """The random point that training begins at, the same in every engine."""
+    key = jax.random.fold_in(jax.random.key(seed), 2**31 - 1)
+    return INITIAL_SCALE * jax.random.normal(key, shape)
 
 
 def _totals(traffic: np.ndarray) -> dict[str, int]:

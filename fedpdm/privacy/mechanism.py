@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from fedpdm.privacy.noise import simulation_noise
+from fedpdm.privacy.noise import SecureGaussian, simulation_noise
 from fedpdm.privacy.sensitivity import Number
 
-__all__ = ["Privacy", "Release", "Released", "untouched", "no_privacy", "sound", "sound_every_step", "paper"]
+__all__ = ["Privacy", "Release", "Released", "untouched", "no_privacy", "sound", "sound_every_step", "paper", "secure"]
 
 
 class Release(NamedTuple):
@@ -35,8 +36,8 @@ class Released(NamedTuple):
     """A value that has passed a stage of the mechanism."""
 
     value: Any
-    cost: Array  # (sensitivity / noise)^2
-    noise: Array  # standard deviation of the noise, in units of the local solution
+    cost: Any  # (sensitivity / noise)^2; a scalar
+    noise: Any  # standard deviation of the noise, in units of the local solution
 
 
 class Privacy(NamedTuple):
@@ -146,3 +147,43 @@ def paper(*, rho: float, clip: float, epsilon: float, delta: float, batch_size: 
         return Released(jax.tree.unflatten(tree, noised), len(leaves) * ratio**2, s / ratio)
 
     return Privacy("paper", untouched, release_message)
+
+
+def secure(
+    sensitivity: Callable[[Release], Number],
+    noise_multiplier: float,
+    margin: float,
+    spend: Callable[[float, float], None],
+    gaussian: SecureGaussian,
+) -> Privacy:
+    """`sound` for real data: noise from the operating system's randomness on a lattice, drawn on the host.
+
+    Parameters
+    ----------
+    sensitivity, noise_multiplier
+        As in `sound`.
+    margin
+        What rounding can add to the sensitivity: see `fedpdm.privacy.rounding`.
+    spend
+        `(sensitivity, sigma)`, called before the noise is drawn; it records the release, or raises.
+    gaussian
+        The lattice.
+
+    Formal guarantee
+    ----------------
+    That of `sound` with z = `noise_multiplier`, without its assumptions on arithmetic and noise: the sensitivity that the
+    noise is made for covers the float64 solver (`margin`), the evaluation of the bound itself in float32 or better (a share
+    of (Q + 20) 2^-23), and the rounding onto the lattice (`SecureGaussian`). The pair that is recorded has the ratio z.
+    """
+
+    def release_solution(x: Any, release: Release) -> Released:
+        private = np.asarray(x, np.float64)
+        share = 1 + (int(release.steps) + 20) * 2.0**-23
+        public = release._replace(**{name: float(getattr(release, name)) for name in ("step_size", "examples", "public_slope")})
+        bound = float(sensitivity(public)) * share + margin
+        sigma = gaussian.sigma_for(noise_multiplier, bound, private.size)
+        spend(bound, gaussian.noise_multiplier(sigma, bound, private.size) * bound)
+        noised = gaussian.release(private, sigma).astype(np.float32)
+        return Released(noised, np.float32(noise_multiplier**-2), np.float32(sigma))
+
+    return Privacy("sound", release_solution, untouched)

@@ -39,6 +39,7 @@ class Plan(NamedTuple):
     noise_multiplier: float  # z = sigma / sensitivity of one release
     clip: float  # C
     sensitivity: Callable[[float, float], float]  # (step size, examples) -> of one release, with no public slope
+    bound: Callable[[Release], Number]  # the same, from all that is public at the release
     before: tuple[float, float] = (0.0, 0.0)  # (epsilon, delta) of a schema that was read off the rows before training
 
     def cost_multiplier(self) -> float:
@@ -112,7 +113,7 @@ def plan_sound(
         none = jnp.float32(0.0)
         return float(bound(Release(jnp.float32(step_size), jnp.float32(examples), none, none, none)))
 
-    return Plan(privacy, mode, epsilon, delta, relation, participations, releases, z, clip, sensitivity)
+    return Plan(privacy, mode, epsilon, delta, relation, participations, releases, z, clip, sensitivity, bound)
 
 
 def _bound(mode: str, clip: float, curvature: Curvature, local: LocalPlan, smallest_client: int) -> Callable[[Release], Number]:

@@ -88,6 +88,8 @@ def _rounded_down(value: float) -> str:
 
 def _geometric_sum(ratio: Number, terms: int) -> Number:
     """1 + ratio + ... + ratio^(terms - 1), term by term: the closed form loses digits in float32 for a ratio near 1."""
+    if isinstance(ratio, float):
+        return sum(ratio**r for r in range(terms))
     return jnp.sum(jnp.asarray(ratio)[..., None] ** jnp.arange(terms), axis=-1)
 
 
@@ -97,7 +99,7 @@ def linearised(clip: float, weight: float, step_size: Number, steps: int, exampl
     Formal guarantee: the solution is x0 + M (g + v) with the public number M = -eta sum_r (1 - w eta)^r; one example
     changes g, a sum over examples divided by n, by at most C/n. Nothing is assumed about curvature.
     """
-    return jnp.abs(step_size * _geometric_sum(1 - weight * jnp.asarray(step_size), steps)) * clip / examples
+    return abs(step_size * _geometric_sum(1 - weight * step_size, steps)) * clip / examples
 
 
 def contractive(clip: float, curvature: Curvature, step_size: Number, steps: int, examples: Number) -> Number:

@@ -1,0 +1,56 @@
+"""A node that runs this package's ClientApp and nothing else.
+
+With Flower the code that a node runs comes from whoever starts the run, so a policy that is checked in that code would bind
+nobody. A SuperNode finds the program `flwr-clientapp` by its PATH. `guarded` puts a folder in front of it, whose
+`flwr-clientapp` is Flower's own, but loads the ClientApp that is installed here, whatever app was sent; what was sent is not
+even unpacked. The other kinds of task that Flower knows are refused.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from fedpdm.errors import UserError
+from fedpdm.runs import atomic_write
+
+__all__ = ["guarded", "main"]
+
+_PROGRAMS = ("flwr-clientapp", "flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
+
+
+def guarded(environment: dict[str, str]) -> dict[str, str]:
+    """The environment for a SuperNode that runs this package's ClientApp alone."""
+    folder = user_cache_path("fedpdm") / "guard" / Path(sys.prefix).as_posix().strip("/").replace("/", "-")
+    text = f"#!{sys.executable}\nfrom fedpdm.engines.flower.guard import main\n\nmain()\n"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name in _PROGRAMS:
+            if not (folder / name).is_file() or (folder / name).read_text() != text:
+                atomic_write(folder / name, text.encode())
+            (folder / name).chmod(0o700)
+    except OSError as error:
+        raise UserError(
+            f"The folder {folder} cannot be written: {error.strerror}. Set XDG_CACHE_HOME to another place."
+        ) from None
+    return environment | {"PATH": f"{folder}{os.pathsep}{environment.get('PATH', '')}"}
+
+
+def main() -> None:
+    """Stand in for the programs that a SuperNode starts."""
+    name = Path(sys.argv[0]).name
+    if name != "flwr-clientapp":
+        print(f"fedpdm: this node runs the ClientApp of fedpdm alone, not {name}.", file=sys.stderr)
+        sys.exit(1)
+    from flwr.supernode.cli import flwr_clientapp
+    from flwr.supernode.runtime import run_clientapp
+
+    from fedpdm.engines.flower.client_app import app
+
+    for replaced in ("install_from_fab", "get_load_client_app_fn"):
+        if not callable(getattr(run_clientapp, replaced, None)):  # else the node would run what it was sent
+            sys.exit(f"fedpdm: this release of Flower has no {replaced}: install flwr>=1.41,<1.42.")
+    run_clientapp.install_from_fab = lambda *_, **__: None  # type: ignore[assignment]
+    run_clientapp.get_load_client_app_fn = lambda **_: lambda *_: app  # type: ignore[assignment]
+    flwr_clientapp()

@@ -1,0 +1,89 @@
+r"""How far floating-point arithmetic can move a local solution: what a real client adds to its sensitivity.
+
+The bounds of `fedpdm.privacy.sensitivity` are for exact arithmetic. A computed solution differs from the exact one by at most
+E, whatever the data, so two neighbours differ by at most 2E more. E follows from the standard model: every operation has a
+relative error of at most u, and a sum of k terms, in whatever order, one of $\gamma_k = ku/(1-ku)$. With n examples of norm
+at most R, models of at most B (below), D coordinates in m classes:
+
+- scores: $4\gamma_d R B$; the slopes are 1/2-Lipschitz in them, and their own evaluation costs $4(4RB + 2m + 12)u$;
+- the gradient, a mean over n examples of norm at most $\sqrt2 R$: $\gamma_{n+D+8}\sqrt2 R$ plus R times the slopes' error;
+- the step: $8u$ times the norms that it adds up, times the step size, and $4uB$ for the new point.
+
+$B = \|x_0\| + \eta S P$ with $P = \sqrt2 R + 0.65\beta\sqrt D + \|v\|$, the largest direction at $x_0$, and
+$S = \sum_{r<Q} |1-\eta w|^r$, bounds every iterate. A step's error reaches the end with a factor of at most
+$\max(1, |1-\eta w|)^Q$, since the steps do not expand (Lemma 7 of docs/privacy.md). The sum is doubled for what is of
+second order.
+
+In float32 E is of the order of the sensitivity itself for a few thousand examples. So a real client solves in float64, where
+it is below a millionth of it.
+"""
+
+import math
+from typing import NamedTuple
+
+__all__ = ["DOUBLE", "Shape", "iterate_bound", "solution_error", "sensitivity_margin"]
+
+DOUBLE = 2.0**-53  # u of float64
+_STEEPEST = 0.65  # |b'| of the non-convex term is at most 3 sqrt(3)/8
+
+
+class Shape(NamedTuple):
+    """What is public about a client's local problem."""
+
+    examples: int  # n
+    features: int  # d
+    classes: int  # m
+    radius: float  # R
+    weight: float  # w
+    beta: float
+    step_size: float
+    steps: int  # Q
+    start: float  # norm of x0
+    slope: float  # norm of the linear term v
+
+
+def _push(shape: Shape) -> float:
+    """P: the largest direction at x0."""
+    size = shape.features * shape.classes
+    return math.sqrt(2) * shape.radius + _STEEPEST * shape.beta * math.sqrt(size) + shape.slope
+
+
+def iterate_bound(shape: Shape) -> float:
+    """B: no iterate, whatever the data, has a larger norm."""
+    ratio = abs(1 - shape.step_size * shape.weight)
+    reach = sum(ratio**r for r in range(shape.steps))
+    return shape.start + shape.step_size * reach * _push(shape)
+
+
+def solution_error(shape: Shape, unit: float = DOUBLE) -> float:
+    """E: the distance of the computed solution from the exact one is at most this, whatever the data.
+
+    Formal guarantee: at the head of the module; for Q steps that do not expand, with unit roundoff `unit`. Infinite where the
+    sums are too long for the precision.
+    """
+    size, bound, radius = shape.features * shape.classes, iterate_bound(shape), shape.radius
+    if (shape.examples + size + 8) * unit >= 0.5 or not math.isfinite(bound):
+        return math.inf
+
+    def gamma(terms: int) -> float:
+        return terms * unit / (1 - terms * unit)
+
+    scores = 4 * gamma(shape.features) * radius * bound
+    slopes = scores / 2 + 4 * (4 * radius * bound + 2 * shape.classes + 12) * unit
+    gradient = gamma(shape.examples + size + 8) * math.sqrt(2) * radius + radius * slopes
+    step = shape.step_size * (gradient + 8 * unit * (2 * _push(shape) + 2 * shape.weight * bound)) + 4 * unit * bound
+    growth = max(1.0, abs(1 - shape.step_size * shape.weight)) ** shape.steps
+    return 2 * shape.steps * growth * step
+
+
+def sensitivity_margin(shape: Shape, certified: float | None = None, unit: float = DOUBLE) -> float:
+    r"""What rounding adds to the distance of two neighbours' solutions.
+
+    It is 2E. Where a solve stops by a tolerance, `certified` is the strong convexity $w - \beta/2$: the true gradient at the
+    end exceeds the computed one by at most $(2Q + 3) e/\eta$, e being one step's error, and the two ends are apart by that
+    much more, twice, over $w - \beta/2$.
+    """
+    error = solution_error(shape, unit)
+    if certified is None:
+        return 2 * error
+    return 2 * (2 * shape.steps + 3) * error / shape.steps / shape.step_size / certified

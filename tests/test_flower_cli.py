@@ -1,0 +1,101 @@
+"""The commands `fedpdm flower ...`, the last of them with real processes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from flower_kit import configure, coordinator, make_nodes, one_round
+from typer.testing import CliRunner
+
+from fedpdm.cli import app
+from fedpdm.engines.flower.local import QUIET
+from fedpdm.engines.flower.server_app import read_run_config
+
+ROOT = Path(__file__).parent.parent
+
+
+def fedpdm(*arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).parent / "fedpdm"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def test_status_says_what_was_spent_and_what_was_refused(tmp_path: Path) -> None:
+    nodes = make_nodes(tmp_path)
+    server = coordinator(tmp_path / "run", configure())
+    one_round(server, nodes)
+    folder = str(nodes[0].state_dir)
+    said = CliRunner().invoke(app, ["flower", "status", folder]).output
+    assert "of 1 spent in 1 releases" in said
+    assert f"Job {server.job}: 1 messages" in said
+    assert "pending" in said
+    report = json.loads(CliRunner().invoke(app, ["flower", "status", folder, "--json"]).output)
+    assert report["budget"]["releases"] == 1
+
+
+def test_mistakes_cost_one_line(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    for arguments, words in (
+        (["status", str(tmp_path / "nowhere")], "holds no client's state"),
+        (["demo", "--data", "cifar"], "choose one of digits, mnist"),
+        (["demo", "--out", str(tmp_path / "full")], "is not empty"),
+        (["keys", str(tmp_path / "full")], "is not empty"),
+    ):
+        done = fedpdm("flower", *arguments)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_keys_are_for_their_owners_eyes(tmp_path: Path) -> None:
+    said = CliRunner().invoke(app, ["flower", "keys", str(tmp_path / "keys"), "--host", "10.1.2.3", "--nodes", "2"]).output
+    assert "--auth-supernode-private-key" in said
+    for name in ("server.key", "node-0", "node-1"):
+        assert (tmp_path / "keys" / name).stat().st_mode & 0o077 == 0
+    from cryptography import x509
+
+    certificate = x509.load_pem_x509_certificate((tmp_path / "keys" / "server.pem").read_bytes())
+    authority = x509.load_pem_x509_certificate((tmp_path / "keys" / "ca.crt").read_bytes())
+    certificate.verify_directly_issued_by(authority)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["10.1.2.3"]
+
+
+def test_the_example_is_a_valid_app() -> None:
+    import tomllib
+
+    from flwr.common.config import flatten_dict
+
+    project = tomllib.loads((ROOT / "examples/flower/pyproject.toml").read_text())
+    config, options = read_run_config(flatten_dict(project["tool"]["flwr"]["app"]["config"]))  # type: ignore[arg-type]
+    assert config.privacy.mechanism == "sound"
+    assert options.noise == "secure"
+    from fedpdm.engines.flower.policy import load_policy
+
+    assert load_policy(ROOT / "examples/flower/policy.toml").allow.noise == ("secure",)
+    for variable in QUIET:
+        assert variable in (ROOT / "docs/operations.md").read_text()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_demo_trains_and_stops_everything(tmp_path: Path) -> None:
+    done = fedpdm("flower", "demo", "--nodes", "2", "--rounds", "2", "--out", str(tmp_path / "demo"), "--json", timeout=600)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["epsilon"] == pytest.approx(1.0)
+    assert summary["messages_used"] == 4
+    assert {path.name for path in (tmp_path / "demo" / "run").iterdir()} >= {
+        "manifest.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "summary.json",
+    }
+    assert "round 2/2" in done.stderr
+    here = str(tmp_path / "demo").encode()
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert here not in entry.read_bytes(), "a process was left behind"
+        except OSError:
+            continue

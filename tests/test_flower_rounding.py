@@ -1,0 +1,69 @@
+"""What floating-point arithmetic can do to a local solution, against what it is said to do at most."""
+
+import jax
+import numpy as np
+import pytest
+
+from fedpdm.algorithms.local import Examples, LocalPlan, solve
+from fedpdm.privacy.rounding import DOUBLE, Shape, iterate_bound, sensitivity_margin, solution_error
+from fedpdm.privacy.sensitivity import Curvature, contractive
+from fedpdm.problem import Problem, logistic, penalties, softmax
+
+SINGLE = 2.0**-24
+CASES = [(n, d, m, steps, weight, beta, scale) for n, d, m in ((30, 5, 3), (800, 40, 10)) for steps in (1, 25)
+         for weight, beta in ((0.0, 0.0), (0.5, 0.2)) for scale in (0.1, 30.0)]  # fmt: skip
+
+
+def solutions(case, loss, seed: int) -> tuple[Shape, np.ndarray, np.ndarray]:
+    n, d, m, steps, weight, beta, scale = case
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(n, d))
+    features = (features / np.linalg.norm(features, axis=1, keepdims=True)).astype(np.float32)
+    features *= np.float32(1 - 1e-6)
+    x0, v = (scale * rng.normal(size=(m, d)).astype(np.float32) for _ in range(2))
+    v *= np.float32(0.01)
+    labels = rng.integers(0, m, n).astype(np.int32)
+    step_size = 2.0 ** -(0 if not weight else 1)
+    problem = Problem(loss(clip=0.4), penalties.none(), beta)
+
+    def run(dtype) -> np.ndarray:
+        with jax.enable_x64(dtype is np.float64):
+            examples = Examples(features.astype(dtype)[None], labels[None], np.array([n], np.int32), np.int32(0))  # type: ignore[arg-type]
+            plan = LocalPlan(steps, 0, step_size)
+            key = jax.random.key(0)
+            x, _ = solve(problem, plan, examples, x0.astype(dtype), v.astype(dtype), weight, dtype(step_size), key)
+            return np.asarray(x, np.float64)
+
+    shape = Shape(n, d, m, 1.0, weight, beta, step_size, steps, float(np.linalg.norm(x0)), float(np.linalg.norm(v)))
+    return shape, run(np.float32), run(np.float64)
+
+
+@pytest.mark.parametrize("loss", [softmax, logistic])
+def test_float32_stays_within_the_bound_for_float32(loss) -> None:
+    """The same formula with float32's unit, measured against float64; so the one for float64 can be believed."""
+    shares = []
+    for seed, case in enumerate(CASES):
+        shape, single, double = solutions(case, loss, seed)
+        error = float(np.linalg.norm(single - double))
+        shares.append(error / solution_error(shape, SINGLE))
+        assert np.linalg.norm(double) <= iterate_bound(shape)
+    assert max(shares) < 1
+    assert max(shares) > 1e-4, "the bound is not without touch"
+
+
+def test_a_bound_without_the_models_size_is_caught() -> None:
+    """Negative control: scores of a large model carry errors in proportion to it."""
+    case = (30, 5, 3, 2, 0.5, 0.2, 30_000.0)
+    shape, single, double = solutions(case, softmax, 0)
+    error = float(np.linalg.norm(single - double))
+    assert error <= solution_error(shape, SINGLE)
+    assert error > solution_error(shape._replace(start=0.0, slope=0.0), SINGLE)
+
+
+def test_float64_costs_a_client_nothing_and_float32_would() -> None:
+    mnist = Shape(600, 785, 10, 1.0, 0.01, 0.0, 3.0, 20, 5.0, 0.1)
+    sensitivity = float(contractive(0.5, Curvature(0.01, 0.5), 3.0, 20, 600.0))
+    assert sensitivity_margin(mnist, unit=DOUBLE) < 1e-6 * sensitivity
+    assert sensitivity_margin(mnist, unit=SINGLE) > sensitivity
+    assert sensitivity_margin(mnist, certified=0.01) < 1e-4 * sensitivity
+    assert sensitivity_margin(mnist._replace(start=float("inf"))) == float("inf")
