@@ -51,7 +51,7 @@ class Trial:
         cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "compiled")}
         self.flower = LocalFederation(folder / "flower", cache)
         self.kills: Counter[str] = Counter()
-        self.jobs, self.seen_working = 0, time.monotonic()
+        self.jobs, self.paid, self.seen_working = 0, 0, time.monotonic()
         self.keys: list[Path] = []
 
     def start(self) -> None:
@@ -115,6 +115,8 @@ class Trial:
     def kill(self) -> None:
         """One kill -9, of what is there to be killed."""
         kind = self.random.choice(KINDS)
+        if kind != "client" and not self._moved():
+            return
         if kind == "client" and not self._kill_client():
             return
         if kind == "node":
@@ -130,6 +132,16 @@ class Trial:
             self.flower.start_superlink()
             self.submit()
         self.kills[kind] += 1
+
+    def _moved(self) -> bool:
+        """Whether a client has paid for a message since the last such kill: else nothing would ever be under way."""
+        paid = 0
+        for client in range(self.nodes):
+            if (self.state(client) / "ledger.sqlite").exists():
+                with Ledger(self.state(client) / "ledger.sqlite") as ledger:
+                    paid += len(ledger.rows())
+        moved, self.paid = paid > self.paid, max(paid, self.paid)
+        return moved
 
     def _kill_client(self) -> bool:
         """A process that works on a message; its node would wait a minute for it, so the node is restarted too."""

@@ -157,6 +157,7 @@ def test_the_servers_process_is_killed_and_goes_on_from_its_checkpoint(site: Sit
 
 def test_a_clients_process_and_its_supernode_are_killed(site: Site) -> None:
     """The process after its message is on disk and before it left; then the node, which comes back under the same key."""
+    site.state(0).mkdir(exist_ok=True)
     site.state(0).joinpath("die-at-kept").touch()
     _, out = site.begin("client", flower__nodes=1, flower__timeout=30.0)
     site.wait(lambda: not site.state(0).joinpath("die-at-kept").exists())
