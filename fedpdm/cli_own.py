@@ -21,6 +21,11 @@ kind is "number" (cut to [low, high]; missing_column = true adds an indicator of
 level) or "ignored"."""
 
 
+RELEASE_COMMENT = """What the columns of {table} are, read off its rows with noise: differential privacy for one row, with the
+epsilon and delta of [cost], under adding or removing it. A run with this schema counts them in its budget.
+To make another one is another release: keep this one."""
+
+
 def own_settings(
     data: str | None,
     label: str | None,
@@ -64,6 +69,8 @@ def schema(
     table: Annotated[str, typer.Argument(help="A CSV, Parquet, NPZ or LibSVM file.")],
     label: Annotated[str, typer.Option(help="The column to predict.")],
     client_column: Annotated[str | None, typer.Option(help="The column that says whose row it is.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Read the rows with noise: the budget of this release.")] = None,
+    delta: Annotated[float, typer.Option(help="Delta of that release.")] = 1e-6,
 ) -> None:
     """Print what the columns of a table are, as TOML, to look at, to change, and to pass as --schema.
 
@@ -75,10 +82,15 @@ def schema(
     from fedpdm.data.schema import to_toml
     from fedpdm.data.tables import read_table
 
-    found = infer_schema(read_table(table), label, client_column)
+    if epsilon is None:
+        found, comment = infer_schema(read_table(table), label, client_column), SCHEMA_COMMENT
+    else:
+        from fedpdm.privacy.schema_release import release_schema
+
+        found, comment = release_schema(read_table(table), label, client_column, epsilon, delta), RELEASE_COMMENT
     for note in found.notes:
         print(note, file=sys.stderr)
-    print(to_toml(found.schema, SCHEMA_COMMENT.format(table=table)), end="")
+    print(to_toml(found.schema, comment.format(table=table)), end="")
 
 
 def predict(

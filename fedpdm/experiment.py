@@ -5,23 +5,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedpdm.algorithms import ALGORITHMS, Algorithm, LocalPlan
 from fedpdm.clients import describe_clients
-from fedpdm.compression.indices import entropy_bits
 from fedpdm.compression.links import Links, support_radius
-from fedpdm.compression.sparsify import kept
 from fedpdm.config import Config, digest
 from fedpdm.data import Federation
 from fedpdm.data.prepare import build_federation, radius_of, settled
-from fedpdm.data.schema import to_toml
+from fedpdm.data.schema import Cost, to_toml
 from fedpdm.engines.simulation import Schedule, Simulation
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.participation import fair_share
-from fedpdm.privacy.accounting import paper_round_epsilon, sampled_epsilon
+from fedpdm.privacy.accounting import paper_round_epsilon
 from fedpdm.privacy.books import open_books
 from fedpdm.privacy.mechanism import paper
 from fedpdm.privacy.plan import Plan, choose_mode, plan_sound
@@ -30,6 +26,7 @@ from fedpdm.problem import LOSSES, Loss, Problem, penalties
 from fedpdm.problem.penalties import Penalty
 from fedpdm.rounds import Setup
 from fedpdm.runs import RunFolder
+from fedpdm.summary import summarise
 
 __all__ = ["build_federation", "settled", "build_setup", "build_simulation", "run"]
 
@@ -93,8 +90,24 @@ def build_setup(
     if config.privacy.mechanism == "paper":
         return with_paper_mechanism(config, setup, federation), None
     if config.privacy.mechanism == "sound":
-        return with_sound_mechanism(config, setup, int(federation.sizes.min()), make_loss)
+        cost = federation.schema.cost if federation.schema else None
+        setup, plan = with_sound_mechanism(after_schema(config, cost), setup, int(federation.sizes.min()), make_loss)
+        return setup, plan._replace(before=(cost.epsilon, cost.delta)) if cost else plan
     return setup, None
+
+
+def after_schema(config: Config, cost: Cost | None) -> Config:
+    """The settings with the budget that a schema has left for training: (epsilon, delta) of the two add up."""
+    if cost is None:
+        return config
+    p = config.privacy
+    epsilon, delta = (p.epsilon or 0.0) - cost.epsilon, p.delta - cost.delta
+    if p.relation != "add-remove" or epsilon <= 0 or delta <= 0:
+        raise ConfigError(
+            f"The schema was read off the rows with epsilon={cost.epsilon:g}, delta={cost.delta:g} (add-remove), which must be "
+            f"below privacy.epsilon={p.epsilon}, privacy.delta={p.delta:g}, with privacy.relation=add-remove: raise the budget."
+        )
+    return config.model_copy(update={"privacy": p.model_copy(update={"epsilon": epsilon, "delta": delta})})
 
 
 def build_links(config: Config, federation: Federation) -> Links:
@@ -238,88 +251,3 @@ def _train(folder: RunFolder, simulation: Simulation, name: str, on_rows: OnRows
             folder.save_checkpoint(simulation.state, simulation.round, name)
             saved = time.perf_counter()
     return time.perf_counter() - began
-
-
-def summarise(config: Config, simulation: Simulation, folder: RunFolder, seconds: float) -> dict[str, Any]:
-    """The run in a few numbers (see docs/run-folder.md)."""
-    last = {key: value for row in folder.rows() for key, value in row.items()}
-    summary = {
-        "test_accuracy": round(simulation.test_accuracy(simulation.model), 7),
-        "test_accuracy_averaged": round(simulation.test_accuracy(simulation.averaged_model), 7),
-        "objective": last["objective"],
-        "nonzero_fraction": last["nonzero_fraction"],
-        "stationarity": last["stationarity"],
-        "rounds": simulation.round,
-        "seconds": round(seconds - simulation.compile_seconds, 3),
-        "compile_seconds": round(simulation.compile_seconds, 3),
-        **traffic_summary(config, simulation),
-        "mechanism": config.privacy.mechanism,
-        "epsilon": None,
-        "delta": None,
-        "relation": None,
-        "guarantee": "No privacy mechanism was on: this run guarantees nothing about the examples.",
-    }
-    if config.privacy.mechanism == "paper":
-        summary |= paper_summary(config, simulation)
-    summary["remark"] = remark(config, summary, simulation.federation.clients)
-    return summary
-
-
-def traffic_summary(config: Config, simulation: Simulation) -> dict[str, Any]:
-    """Bytes as encoded, bits by the paper's formula 32 k T K, and the indices against log2 C(d, k)."""
-    c, size, traffic = config.compression, simulation.model.size, simulation.traffic()
-    summary: dict[str, Any] = {"uplink_bytes": traffic["uplink"], "downlink_bytes": traffic["downlink"]}
-    summary |= simulation.paper_bits(config.rounds.total)
-    if traffic["index"]:
-        vectors = len(jax.tree.leaves(simulation.setup.algorithm.gain(jnp.float32(1.0))))
-        least = entropy_bits(size, kept(c.uplink, size)) * vectors * int(simulation.taken_part().sum())
-        summary["index_bits_over_entropy"] = round(8 * traffic["index"] / least, 4)
-    return summary
-
-
-def paper_summary(config: Config, simulation: Simulation) -> dict[str, Any]:
-    """Nothing is proven: the nominal figure, and what its noise is worth if Theorem 1's sensitivity is granted."""
-    p = config.privacy
-    face_value = paper_face_value(simulation, p.delta)
-    un_noised = config.compression.kind == "topk" and config.compression.uplink < 1
-    indices = "the indices that are sent depend on values without noise, " if un_noised else ""
-    return {
-        "delta": p.delta,
-        "relation": "add-remove",
-        "epsilon_nominal": p.epsilon,
-        "epsilon_face_value": face_value,
-        "guarantee": (
-            f"Nothing is guaranteed: epsilon = {p.epsilon:g} is nominal (Theorems 1 and 2 of the paper, add-remove). With "
-            f"Theorem 1's sensitivity and the sampling of data granted, the same noise composes to epsilon = {face_value:.4g} "
-            f"at delta = {p.delta:g} (PLD); but that sensitivity does not hold: the dual is un-noised private state, the "
-            f"number of steps depends on the data, {indices}and participations are counted in expectation (docs/privacy.md, "
-            "`fedpdm privacy audit`)."
-        ),
-    }
-
-
-def paper_face_value(simulation: Simulation, delta: float) -> float:
-    """PLD composition of the noise of the client that spent most, granted Theorem 1's sensitivity and its sampling.
-
-    The granted sampling: a round sees a share q = Q b/|D_i| of the data, as if drawn by Poisson sampling.
-    """
-    spent, times = np.asarray(simulation.state.spent), simulation.taken_part()
-    worst = int(spent.argmax())
-    noise_multiplier = float(np.sqrt(times[worst] / spent[worst]))
-    local = simulation.setup.local
-    share = local.steps * local.batch_size / int(simulation.federation.sizes[worst])
-    return sampled_epsilon(noise_multiplier, share, int(times[worst]), delta, "add-remove")
-
-
-def remark(config: Config, summary: dict[str, Any], clients: int) -> str | None:
-    """Words for a result that the numbers alone would misrepresent."""
-    if summary["nonzero_fraction"] > 0:
-        return None
-    scale = clients if config.problem.penalty_scale == "sum" else 1
-    advice = "lower problem.gamma"
-    if scale == 1:
-        advice += ', or set problem.penalty_scale="sum" if gamma is meant for the sum over clients'
-    return (
-        f"The model is zero: the penalty of strength {config.problem.gamma / scale:g} on the mean objective removed every "
-        f"coordinate. It has learnt nothing and always predicts the first class: {advice}."
-    )

@@ -240,3 +240,11 @@ def test_a_broken_schema_is_said_in_one_line(text, words, tmp_path):
         read_schema(path)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_row_in_another_encoding_changes_no_other_row(tmp_path):
+    rows = ["town,ill", "Málaga,no", "Köln,yes"]
+    (tmp_path / "one.csv").write_bytes("\n".join(rows).encode())
+    (tmp_path / "more.csv").write_bytes("\n".join(rows).encode() + "\nZürich,no".encode("latin-1"))
+    towns = [read_table(tmp_path / name).columns["town"].to_list() for name in ("one.csv", "more.csv")]
+    assert towns == [["Málaga", "Köln"], ["Málaga", "Köln", "Zürich"]]

@@ -1,6 +1,6 @@
 """A schema read off a table. Its bounds and levels come from the rows, so it is public only if the rows are."""
 
-__all__ = ["Inferred", "infer_schema", "MAX_LEVELS", "MAX_CLASSES"]
+__all__ = ["Inferred", "infer_schema", "in_order", "MAX_LEVELS", "MAX_CLASSES"]
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -62,10 +62,10 @@ def _classes(table: Table, label: str) -> list[str]:
             f"{table.name}: the label column {label!r} has {len(found)} different values, more than {MAX_CLASSES}: "
             "name a column of classes, or write the classes into a schema"
         )
-    return _in_order(found)
+    return in_order(found)
 
 
-def _in_order(words: set[str]) -> list[str]:
+def in_order(words: set[str]) -> list[str]:
     """As numbers if all of them are, else by the alphabet."""
     try:
         return sorted(words, key=float)
@@ -97,4 +97,4 @@ def _infer_column(table: Table, name: str, series: "polars.Series", notes: list[
     if len(levels) > MAX_LEVELS:
         notes.append(f"{name}: ignored, since it has {len(levels)} different words, more than {MAX_LEVELS}")
         return Ignored()
-    return Category(levels=_in_order(levels))
+    return Category(levels=in_order(levels))

@@ -107,7 +107,8 @@ def _refusal(table: str, label: str, client: str | None) -> str:
     return (
         f'{table}: under privacy.mechanism="sound" bounds and levels must not be read off the private rows, as they would tell '
         f"about them: write them down with `fedpdm data schema {table} --label {label}{column} > my.schema.toml`, put in what "
-        "is known without the rows, and pass --schema my.schema.toml (data.schema_file)"
+        "is known without the rows, and pass --schema my.schema.toml (data.schema_file); or have them read privately, as "
+        "a part of the budget, with `fedpdm data schema ... --epsilon 0.5 > my.schema.toml`"
     )
 
 

@@ -1,6 +1,6 @@
 """The public description of a table: a small TOML file and its typed form."""
 
-__all__ = ["Number", "Category", "Ignored", "Schema", "read_schema", "parse_schema", "to_toml", "describe", "some"]
+__all__ = ["Number", "Category", "Ignored", "Cost", "Schema", "read_schema", "parse_schema", "to_toml", "describe", "some"]
 
 import math
 import tomllib
@@ -57,6 +57,13 @@ class Ignored(_Part):
 Column = Annotated[Number | Category | Ignored, Field(discriminator="kind")]
 
 
+class Cost(_Part):
+    """What the schema itself told about the rows: (epsilon, delta)-DP under adding or removing one row."""
+
+    epsilon: float = Field(gt=0)
+    delta: float = Field(gt=0, lt=1)
+
+
 class Schema(_Part):
     """What is known about a table without looking at its rows.
 
@@ -70,6 +77,8 @@ class Schema(_Part):
         Whether a last feature is always 1.
     columns
         The others by name; the order is that of the features.
+    cost
+        Of a schema that was read off private rows with noise: what a run must count in its budget.
 
     Examples
     --------
@@ -93,6 +102,7 @@ class Schema(_Part):
     client: str | None = None
     bias: bool = True
     columns: dict[str, Column] = Field(min_length=1)
+    cost: Cost | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -176,8 +186,10 @@ def to_toml(schema: Schema, comment: str = "") -> str:
     document = tomlkit.document()
     for line in comment.splitlines():
         document.add(tomlkit.comment(line))
-    for key, value in schema.model_dump(exclude={"columns"}, exclude_none=True).items():
+    for key, value in schema.model_dump(exclude={"columns", "cost"}, exclude_none=True).items():
         document.add(key, value)
+    if schema.cost:
+        document.add("cost", tomlkit.item(schema.cost.model_dump()))
     columns = tomlkit.table(is_super_table=True)
     for name, column in schema.columns.items():
         part = tomlkit.table()

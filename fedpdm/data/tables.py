@@ -165,13 +165,21 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and value != value else value
 
 
+def _decoded(line: bytes) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        return line.decode("latin-1")
+
+
 def _read_csv(content: bytes) -> "dict[str, polars.Series]":
     import polars as pl
 
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = content.decode("latin-1")
+        # line by line, so that no row changes how another one is read
+        text = "\n".join(_decoded(line) for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n"))
     header = text.split("\n", 1)[0]
     separator = max(",;\t|", key=header.count)
     frame = pl.read_csv(io.BytesIO(text.encode()), infer_schema=False, separator=separator)

@@ -62,8 +62,8 @@ class Books:
         epsilon = max(spent.values(), default=0.0)
         plan = self._plan
         return {
-            "epsilon": epsilon,
-            "delta": plan.delta,
+            "epsilon": epsilon + plan.before[0],
+            "delta": plan.delta + plan.before[1],
             "relation": plan.relation,
             "unit": "one example of one client",
             "adversary": "the server and everyone who sees the messages",
@@ -73,7 +73,7 @@ class Books:
             "clip": plan.clip,
             "refused_participations": self.refused,
             "guarantee": plan.sentence(epsilon),
-        }
+        } | ({"schema_epsilon": plan.before[0]} if plan.before[0] else {})
 
 
 class NoBooks:

@@ -39,17 +39,19 @@ class Plan(NamedTuple):
     noise_multiplier: float  # z = sigma / sensitivity of one release
     clip: float  # C
     sensitivity: Callable[[float, float], float]  # (step size, examples) -> of one release, with no public slope
+    before: tuple[float, float] = (0.0, 0.0)  # (epsilon, delta) of a schema that was read off the rows before training
 
     def cost_multiplier(self) -> float:
         """The noise multiplier of one participation as a whole, for a ledger that counts participations."""
         return self.noise_multiplier / math.sqrt(self.releases)
 
     def sentence(self, epsilon: float | None = None) -> str:
-        """The guarantee in words; `epsilon` is what was spent, if less than the budget."""
-        spent = self.epsilon if epsilon is None else epsilon
+        """The guarantee in words; `epsilon` is what training spent, if less than the budget. Schema and training add up."""
+        spent = (self.epsilon if epsilon is None else epsilon) + self.before[0]
         change = "adding or removing it" if self.relation == "add-remove" else "replacing it by another"
+        delta = self.delta + self.before[1]
         return (
-            f"Differential privacy with epsilon = {_round_up(spent):g} and delta = {self.delta:g} for one example "
+            f"Differential privacy with epsilon = {_round_up(spent):g} and delta = {delta:g} for one example "
             f"of one client, under {change} ({self.relation}), against the server and everyone who sees the messages."
         )
 

@@ -1,0 +1,164 @@
+"""A schema read off private rows under differential privacy: noised histograms, and what they show clearly."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from fedpdm.data.encoding import as_words
+from fedpdm.data.inference import Inferred, in_order
+from fedpdm.data.schema import Category, Column, Cost, Ignored, Number, Schema
+from fedpdm.data.tables import Table
+from fedpdm.errors import ConfigError, DataError
+
+__all__ = ["release_schema", "Cells", "cells_of", "Thresholds", "thresholds_for"]
+
+LEAST, MOST = -10, 40  # the grid of numbers: 0, and +-[2^k, 2^(k+1)] for k from LEAST to MOST
+SIDE = MOST - LEAST + 1
+MISSING = 2 * SIDE + 1  # the cell after those of the grid
+FALSE_ALARM = 1e-4  # chance that any empty cell of the grid passes; a matter of usefulness, not of privacy
+
+NoiseFn = Callable[[list[int], float], list[int]]
+
+
+class Cells(NamedTuple):
+    """A column as counts: a row is in one cell of them."""
+
+    grid: np.ndarray  # [MISSING + 1]: numbers below 0, 0, above 0, and missing values; known beforehand
+    words: Counter[str]  # values that are no numbers; which there are is private
+
+
+class Thresholds(NamedTuple):
+    """What the counts are compared with, and the scale of their noise; all of it public."""
+
+    scale: float
+    grid: float
+    word: float
+
+
+def release_schema(
+    table: Table, label: str, client: str | None, epsilon: float, delta: float, noise: NoiseFn | None = None
+) -> Inferred:
+    """Read bounds, levels and classes off the rows with discrete Laplace noise.
+
+    Every row is in one cell of every column: missing, one of 103 intervals of numbers between powers of two, or its word. All
+    counts of the grid, and those of the words that occur, get noise of scale m/epsilon for m columns (the label's values all
+    are words). Words are kept above a threshold of 1 + ceil((m/epsilon) ln(m/delta)) rows. What is kept makes the schema.
+
+    Formal guarantee
+    ----------------
+    Relation: add/remove one row; unit: one row of the table; adversary: whoever sees the schema. The schema is
+    (epsilon, delta)-DP, for delta <= 1 - exp(-epsilon/m), which is checked: proof in docs/privacy.md, section 6. Names of
+    columns are public. Each call is a release of its own. The noise is exact, from the operating system's randomness.
+
+    Parameters
+    ----------
+    table, label, client
+        As in `fedpdm.data.infer_schema`.
+    epsilon, delta : float
+        The budget of this release.
+    noise : callable, optional
+        `(counts, scale) -> noised counts`, for tests.
+    """
+    table.column(label, "label column")
+    if client is not None:
+        table.column(client, "client column")
+    names = [name for name in table.columns if name != client]
+    limits = thresholds_for(len(names), epsilon, delta)
+    cells = {name: cells_of(table, name, as_label=name == label) for name in names}
+    levels = {name: sorted(cells[name].words) for name in names}
+    counts = [count for name in names for count in (*cells[name].grid.tolist(), *(cells[name].words[w] for w in levels[name]))]
+    noised = iter((noise or _discrete_laplace)(counts, limits.scale))
+    notes: list[str] = []
+    columns: dict[str, Column] = {}
+    classes: list[str] = []
+    for name in names:
+        grid = np.array([next(noised) for _ in range(MISSING + 1)])
+        words = {word: count for word, count in ((word, next(noised)) for word in levels[name]) if count > limits.word}
+        if name == label:
+            classes = in_order(set(words))
+        else:
+            columns[name] = _column(name, grid, words, limits, notes)
+    if len(classes) < 2 or all(isinstance(column, Ignored) for column in columns.values()):
+        what = f"{len(classes)} classes of {label!r}" if len(classes) < 2 else "no column to learn from"
+        raise DataError(
+            f"{table.name}: {what} can be told at epsilon={epsilon:g}, since a word needs more than {limits.word:.0f} rows and "
+            f"an interval of numbers {limits.grid:.0f}: spend more, or write the schema down by hand"
+        )
+    cost = Cost(epsilon=epsilon, delta=delta)
+    return Inferred(Schema(label=label, classes=classes, client=client, columns=columns, cost=cost), tuple(notes))
+
+
+def thresholds_for(columns: int, epsilon: float, delta: float) -> Thresholds:
+    """Scale and thresholds for so many columns."""
+    if not (0 < epsilon < math.inf and 0 < delta < 1):
+        raise ConfigError(f"Expected epsilon={epsilon:g} above 0 and delta={delta:g} in (0, 1).")
+    if delta > -math.expm1(-epsilon / columns):
+        raise ConfigError(f"Expected delta={delta:g} <= 1 - exp(-epsilon/{columns}) = {-math.expm1(-epsilon / columns):.3g}.")
+    scale = math.nextafter(columns / epsilon, math.inf)
+    return Thresholds(
+        scale,
+        grid=scale * math.log(columns * (MISSING + 1) / FALSE_ALARM),
+        word=1 + math.ceil(scale * math.log(columns / delta)),
+    )
+
+
+def cells_of(table: Table, name: str, as_label: bool = False) -> Cells:
+    """The counts of one column: every row adds 1 to one cell."""
+    import polars as pl
+
+    series = table.columns[name]
+    numbers = series.cast(pl.Float64, strict=False).to_numpy().astype(np.float64)
+    grid, words = np.zeros(MISSING + 1, np.int64), Counter[str]()
+    for word, number in zip(as_words(series), numbers.tolist(), strict=True):
+        if word is None:
+            grid[MISSING] += 1
+        elif as_label or not math.isfinite(number):
+            words[word] += 1
+        else:
+            grid[SIDE + _place(number)] += 1
+    return Cells(grid, words)
+
+
+def _place(number: float) -> int:
+    """0, or 1, 2, ... for the intervals above 0 by size, and -1, -2, ... for those below."""
+    size = math.frexp(abs(number))[1] - 1  # floor of the logarithm to base 2, without rounding
+    if number == 0 or size < LEAST:
+        return 0
+    place = min(size, MOST) - LEAST + 1
+    return place if number > 0 else -place
+
+
+def _edges(place: int) -> tuple[float, float]:
+    if place == 0:
+        return 0.0, 0.0
+    low, high = 2.0 ** (abs(place) + LEAST - 1), 2.0 ** (abs(place) + LEAST)
+    return (low, high) if place > 0 else (-high, -low)
+
+
+def _column(name: str, grid: np.ndarray, words: dict[str, int], limits: Thresholds, notes: list[str]) -> Column:
+    """What the noised counts of a column show."""
+    places = [int(place) - SIDE for place in np.flatnonzero(grid[:MISSING] > limits.grid)]
+    numbers = sum(int(grid[SIDE + place]) for place in places)
+    if words and sum(words.values()) > numbers:
+        return Category(levels=in_order(set(words)))
+    low, high = (_edges(min(places))[0], _edges(max(places))[1]) if places else (0.0, 0.0)
+    if low < high:
+        return Number(low=low, high=high, missing_column=bool(grid[MISSING] > limits.grid))
+    notes.append(
+        f"{name}: ignored, since no word is in clearly more than {limits.word:.0f} rows and no interval in {limits.grid:.0f}"
+    )
+    return Ignored()
+
+
+def _discrete_laplace(counts: list[int], scale: float) -> list[int]:
+    """One exact sample of the discrete Laplace distribution around every count, from the operating system's randomness."""
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_laplace
+    from opendp.metrics import l1_distance
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    return make_laplace(vector_domain(atom_domain(T="i64")), l1_distance(T="i64"), scale=scale)(counts)
