@@ -100,7 +100,8 @@ def _clients_view(run: Run) -> dict[str, Any]:
     """A row per client: what the simulator knows of it, and its account in the ledger."""
     known = {client["client"]: client for client in run.clients.get("clients", [])}
     accounts = {account["client"]: account for account in (run.spending.accounts if run.spending else [])}
-    classes = run.class_names if known else []
+    held = max((len(client.get("labels", [])) for client in known.values()), default=0)
+    classes = run.class_names if len(run.class_names) == held else [str(label) for label in range(held)]
     rows = []
     for name in dict.fromkeys([*known, *accounts]):
         client, account = known.get(name, {}), accounts.get(name)
