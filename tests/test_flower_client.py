@@ -470,6 +470,13 @@ def test_a_table_is_encoded_by_the_public_schema_whatever_rows_a_node_has(tmp_pa
     assert not one_round(server, nodes)[1]
     lacking = Node(nodes[0].source._replace(schema=None), tmp_path / "lacking", tmp_path / "policy.toml")
     assert introduce(lacking, server.introduction()).refused == "data"
+    # what would make the public number of examples tell, or spend what no ledger knows of
+    unlabelled, paid = tmp_path / "unlabelled.csv", tmp_path / "paid.toml"
+    unlabelled.write_text("\n".join([header, *rows[:9], rows[9].rpartition(",")[0] + ","]) + "\n")
+    paid.write_text(schema.read_text() + "\n[cost]\nepsilon = 0.5\ndelta = 1e-6\n")
+    for source in (Source(0, unlabelled, schema, None), Source(0, tmp_path / "0.csv", paid, None)):
+        node = Node(source, tmp_path / "other", tmp_path / "policy.toml")
+        assert introduce(node, server.introduction()).refused == "data"
 
 
 def test_the_server_cannot_name_a_file_of_the_node(tmp_path: Path) -> None:

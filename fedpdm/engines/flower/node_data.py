@@ -112,8 +112,10 @@ def _read_table(path: Path, schema_path: Path) -> Dataset:
     rows = encode(schema, table)
     for note in rows.notes:
         print(f"fedpdm: {path}: {note}", file=sys.stderr)
-    if not len(rows.labels):
-        raise DataError(f"{path} has no rows with a label: give at least one.")
+    if len(rows.labels) < table.rows:  # the number of a node's examples is taken for public
+        raise DataError(f"{path}: {table.rows - len(rows.labels)} rows have no label in {schema.label!r}: leave them out.")
+    if not table.rows:
+        raise DataError(f"{path} has no rows: give at least one.")
     return Dataset(
         path.name,
         rows.features,
