@@ -66,7 +66,7 @@ def test_epsilon_grows_to_the_budget():
 
 def test_diverged_runs_are_said():
     row = dict.fromkeys(("low", "high", "averaged", "nonzero_fraction", "uplink_bytes", "downlink_bytes", "seconds"))
-    row |= {"algorithm": "fedavg", "seeds": 2, "diverged": 2, "accuracy": None, "mechanism": "none"}
+    row |= {"algorithm": "fedavg", "seeds": 2, "diverged": 2, "accuracy": None, "mechanism": "none", "penalty": "l1 by prox"}
     assert "all runs diverged" in table_lines([row])[1]
 
 
