@@ -92,7 +92,7 @@ class Trial:
             "flower.out": str(self.out),
             "flower.nodes": 1,
             "flower.wait": 300.0,
-            "flower.timeout": 20.0,
+            "flower.timeout": 10.0,
         }
         for _ in range(5):
             with suppress(UserError):
@@ -103,6 +103,7 @@ class Trial:
 
     def resubmit_if_nobody_works(self) -> None:
         """A run that was submitted just before a kill may have gone down with it."""
+        self.flower.revive()
         if self.flower.find("superlink", "flwr-serverapp"):
             self.seen_working = time.monotonic()
         elif time.monotonic() - self.seen_working > 30.0 and not self.done():
@@ -145,7 +146,9 @@ class Trial:
 
     def _kill_client(self) -> bool:
         """A process that works on a message; its node would wait a minute for it, so the node is restarted too."""
-        for client in self.random.sample(range(self.nodes), self.nodes):
+        until = time.monotonic() + 15.0
+        while time.monotonic() < until and not self.done():
+            client = self.random.randrange(self.nodes)
             for process in self.flower.find(f"node-{client}", "flwr-clientapp"):
                 time.sleep(self.random.uniform(0, 2.5))
                 with suppress(ProcessLookupError):
@@ -153,6 +156,8 @@ class Trial:
                     self.flower.kill(f"node-{client}")
                     self.start_node(client)
                     return True
+            self.flower.revive()
+            time.sleep(0.1)
         return False
 
     def _kill_server(self) -> bool:
@@ -214,7 +219,7 @@ def run(folder: Path, kills: int, nodes: int, rounds: int, seed: int) -> dict[st
             trial.jobs += 1
             trial.submit()
             while not trial.done():
-                time.sleep(trial.random.uniform(0.5, 8.0))
+                time.sleep(trial.random.uniform(0.2, 4.0))
                 trial.resubmit_if_nobody_works()
                 if trial.kills.total() < kills and not trial.done():
                     trial.kill()

@@ -71,6 +71,7 @@ class Site:
     def wait(self, what: Any, seconds: float = 400.0) -> None:
         until = time.monotonic() + seconds
         while not what():
+            self.flower.revive()
             assert time.monotonic() < until, (self.folder / "flower/logs/superlink.log").read_text()[-3000:]
             time.sleep(0.1)
 

@@ -99,6 +99,7 @@ class LocalFederation:
         self.environment |= {"PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}", **(environment or {})}
         self._tools = tools
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._commands: dict[str, tuple[dict[str, str], list[str]]] = {}
         self._write_connection()
 
     def __enter__(self) -> Self:
@@ -176,11 +177,24 @@ class LocalFederation:
             raise UserError(f"`flwr {' '.join(arguments[:2])}` failed: {(done.stderr or done.stdout).strip()}")
         return done.stdout
 
+    def revive(self) -> None:
+        """Start nodes again that have ended, as a supervisor of a real node does.
+
+        After a kill -9 the SuperLink takes the old process for alive for up to a minute, and turns the same key away.
+        """
+        for name, process in list(self.processes.items()):
+            if name.startswith("node-") and process.poll() is not None:
+                self._launch(name, *self._commands[name])
+
     def _start(self, environment: dict[str, str], name: str, program: str, *arguments: str) -> None:
+        self._commands[name] = (environment, [str(self._tools / program), *arguments])
+        self._launch(name, *self._commands[name])
+
+    def _launch(self, name: str, environment: dict[str, str], command: list[str]) -> None:
         (self.folder / "logs").mkdir(exist_ok=True)
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [str(self._tools / program), *arguments],
+                command,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -3,6 +3,7 @@
 import logging
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from pydantic import Field, ValidationError
 from fedpdm.config import Config, Section, validate
 from fedpdm.engines.flower.setting import agreed
 from fedpdm.errors import ConfigError, UserError
-from fedpdm.runs import FolderInUse
+from fedpdm.runs import FolderInUse, RunFolder
 
 __all__ = ["app", "ServerOptions", "read_run_config", "train"]
 
@@ -69,16 +70,23 @@ def main(grid: Grid, context: Context) -> None:
 
 def train(grid: Grid, run_config: dict[str, Any]) -> dict[str, Any]:
     """Run the job of this run config to its end, from its checkpoint if there is one; returns the summary."""
+    config, options = read_run_config(run_config)
+    test, shape, checksums = _test_data(config, options)
+    folder, job = _open_patiently(config, options, checksums)
+    with closing(folder):
+        if summary := folder.summary():
+            _log.info("fedpdm: the run in %s is complete already: nothing to do", folder.path)
+            return summary
+        return _run(grid, config, options, folder, job, test, shape)
+
+
+def _run(
+    grid: Grid, config: Config, options: ServerOptions, folder: RunFolder, job: str, test: Any, shape: tuple[int, int] | None
+) -> dict[str, Any]:
     from fedpdm.engines.flower.compile_cache import use_compile_cache
     from fedpdm.engines.flower.server import Coordinator
     from fedpdm.engines.flower.strategy import Nodes, PrimalDual
 
-    config, options = read_run_config(run_config)
-    test, shape, checksums = _test_data(config, options)
-    folder, job = _open_patiently(config, options, checksums)
-    if summary := folder.summary():
-        _log.info("fedpdm: the run in %s is complete already: nothing to do", folder.path)
-        return summary
     use_compile_cache(folder.path)
     least = options.nodes or config.data.clients
     nodes = Nodes(grid, _introduction(config, options, job), config.data.clients, options.timeout)
@@ -90,7 +98,6 @@ def train(grid: Grid, run_config: dict[str, Any]) -> dict[str, Any]:
     summary = coordinator.finish()
     _log.info("fedpdm: %s", summary["guarantee"])
     _log.info("fedpdm: the run folder is %s", folder.path)
-    folder.close()
     return summary
 
 

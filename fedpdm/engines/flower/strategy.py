@@ -25,19 +25,24 @@ class Nodes:
     def __init__(self, grid: Grid, introduction: Request, clients: int, timeout: float) -> None:
         self._grid, self._introduction, self._clients, self._timeout = grid, introduction, clients, timeout
         self._met: dict[int, Introduction] = {}
+        self._spare: dict[int, Introduction] = {}  # nodes that say they are a client that is connected already
         self._turned_away: set[int] = set()
 
     def connected(self) -> dict[int, int]:
         """Client -> node id of all that are connected now; nodes that are new are asked who they are."""
         online = set(self._grid.get_node_ids())
         self._met = {node: who for node, who in self._met.items() if node in online}
-        new = online - set(self._met) - self._turned_away
+        self._spare = {node: who for node, who in self._spare.items() if node in online}
+        new = online - set(self._met) - set(self._spare) - self._turned_away
         messages = [Message(pack(self._introduction), node, MessageType.QUERY, group_id="introduction") for node in new]
         replies = _exchange(self._grid, messages, self._timeout) if messages else []
         by_request = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
         for reply in replies:
             if (node := by_request.pop(reply.metadata.reply_to_message_id, None)) is not None:
                 self._meet(node, reply)
+        for node, who in list(self._spare.items()):
+            if not self._holder(who.client):
+                self._met[node] = self._spare.pop(node)
         return {who.client: node for node, who in self._met.items()}
 
     def shape(self) -> tuple[int, int]:
@@ -54,16 +59,32 @@ class Nodes:
                 raise Refused(who.refused, who.reason)
             if not 0 <= who.client < self._clients:
                 raise Refused("client", f"It says that it is client {who.client}; there are clients 0 to {self._clients - 1}.")
-            if any(other.client == who.client for other in self._met.values()):
-                raise Refused("duplicate", f"Client {who.client} is connected already, by another node.")
             if self._met and (who.classes, who.features) != self.shape():
                 raise Refused("data", f"It has {who.classes} classes and {who.features} features; the others {self.shape()}.")
         except Refused as refused:
             self._turned_away.add(node)
             _log.warning("fedpdm: node %s is not used (%s)", node, refused)
             return
+        if self._holder(who.client):
+            self._spare[node] = who
+            _log.warning("fedpdm: client %d is connected already; node %s is kept in reserve", who.client, node)
+            return
         self._met[node] = who
         _log.info("fedpdm: client %d is there (%d examples)", who.client, who.examples)
+
+    def _holder(self, client: int) -> int | None:
+        return next((node for node, who in self._met.items() if who.client == client), None)
+
+    def doubt(self, client: int) -> None:
+        """A client was silent: if another node says that it is this client, it is asked from now on.
+
+        So a node that was killed and came back under a new id is found at once, and one that merely claims to be a client does
+        not push aside one that answers.
+        """
+        node = self._holder(client)
+        if node is not None and any(who.client == client for who in self._spare.values()):
+            del self._met[node]
+            self._turned_away.add(node)
 
     def wait_for(self, least: int, seconds: float) -> dict[int, int]:
         """Wait until enough clients are connected; an error when the time is over."""
@@ -116,6 +137,8 @@ class PrimalDual(Strategy):
         said = [(sent.get(message.metadata.reply_to_message_id, -1), _reply(message)) for message in replies]
         silent = sorted(set(self._asked) - {client for client, _ in said})
         said += [(client, Refused("late", "No reply in time; one that comes later is not used.")) for client in silent]
+        for client in silent:
+            self.nodes.doubt(client)
         row, dropped = self.coordinator.take(self._asked, said)
         for line in dropped:
             _log.warning("fedpdm: round %d, %s", row["round"], line)
