@@ -161,7 +161,10 @@ class LocalFederation:
     def submit(self, run_config: dict[str, Any]) -> int:
         """`flwr run`: returns Flower's number of the run."""
         app = write_app(self.folder / "app", run_config)
-        return int(json.loads(self.flwr("run", str(app), CONNECTION, "--format", "json"))["run-id"])
+        said = json.loads(self.flwr("run", str(app), CONNECTION, "--format", "json"))
+        if "run-id" not in said:  # Flower ends without an error when the SuperLink is not there
+            raise UserError(f"The SuperLink did not take the run: {said.get('error-message', said)}")
+        return int(said["run-id"])
 
     def status(self, run: int) -> tuple[str, str]:
         """How Flower says that a run goes ("running", "finished:completed", "finished:failed", ...), and its last words."""
