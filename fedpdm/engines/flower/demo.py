@@ -78,16 +78,18 @@ def _run_config(out: Path, nodes: int, data: str, rounds: int, epsilon: float, d
 def _follow(federation: LocalFederation, run: int, out: Path, progress: Progress) -> dict[str, Any]:
     """Show the run's rows as they come, until its summary is there."""
     seen, looked = 0, time.monotonic()
-    while not (out / "summary.json").exists():
+    while True:
+        over = (out / "summary.json").exists()  # before the rows are read: it is written after the last of them
         lines = (out / "metrics.jsonl").read_text().splitlines() if (out / "metrics.jsonl").exists() else []
         rows = [json.loads(line) for line in lines[seen:] if line.endswith("}")]
         if rows:
             progress.update(rows)
             seen += len(rows)
+        if over:
+            return json.loads((out / "summary.json").read_bytes())
         if time.monotonic() - looked > LOOK_SECONDS:  # asking Flower takes a process of its own
             state, words = federation.status(run)
             if state.startswith("finished") and not (out / "summary.json").exists():
                 raise UserError(f"The run ended early ({state}). {words} The logs are in {federation.folder / 'logs'}.")
             looked = time.monotonic()
         time.sleep(0.3)
-    return json.loads((out / "summary.json").read_bytes())

@@ -25,6 +25,7 @@ QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_U
 POLL = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}  # on one machine there is no reason to wait a second for every process
 CONNECTION = "local-fedpdm"
 START_SECONDS = 60.0
+REVIVE_SECONDS = 5.0  # between two starts of a node that ends again
 
 
 def write_app(folder: Path, run_config: dict[str, Any]) -> Path:
@@ -100,6 +101,7 @@ class LocalFederation:
         self._tools = tools
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._commands: dict[str, tuple[dict[str, str], list[str]]] = {}
+        self._again: dict[str, float] = {}  # when a node that ended may be started next
         self._write_connection()
 
     def __enter__(self) -> Self:
@@ -186,7 +188,8 @@ class LocalFederation:
         After a kill -9 the SuperLink takes the old process for alive for up to a minute, and turns the same key away.
         """
         for name, process in list(self.processes.items()):
-            if name.startswith("node-") and process.poll() is not None:
+            if name.startswith("node-") and process.poll() is not None and time.monotonic() > self._again.get(name, 0.0):
+                self._again[name] = time.monotonic() + REVIVE_SECONDS
                 self._launch(name, *self._commands[name])
 
     def _start(self, environment: dict[str, str], name: str, program: str, *arguments: str) -> None:

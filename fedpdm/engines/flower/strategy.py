@@ -41,7 +41,7 @@ class Nodes:
             if (node := by_request.pop(reply.metadata.reply_to_message_id, None)) is not None:
                 self._meet(node, reply)
         for node, who in list(self._spare.items()):
-            if not self._holder(who.client):
+            if self._holder(who.client) is None:
                 self._met[node] = self._spare.pop(node)
         return {who.client: node for node, who in self._met.items()}
 
@@ -65,7 +65,7 @@ class Nodes:
             self._turned_away.add(node)
             _log.warning("fedpdm: node %s is not used (%s)", node, refused)
             return
-        if self._holder(who.client):
+        if self._holder(who.client) is not None:
             self._spare[node] = who
             _log.warning("fedpdm: client %d is connected already; node %s is kept in reserve", who.client, node)
             return
