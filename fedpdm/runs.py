@@ -19,6 +19,7 @@ import os
 import platform
 import subprocess
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from safetensors.numpy import save
 
 from fedpdm.config import Config, digest, validate
 from fedpdm.errors import ConfigError, UserError
+from fedpdm.native import native_kernels
 from fedpdm.version import __version__
 
 __all__ = ["FolderInUse", "RunFolder", "atomic_write", "read_about", "read_models"]
@@ -223,6 +225,7 @@ def _manifest(config: Config, checksums: dict[str, str]) -> dict[str, Any]:
             "python": platform.python_version(),
             "jax": jax.__version__,
             "numpy": np.__version__,
+            "numba": metadata.version("numba") if native_kernels() else None,
         },
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "git_commit": _git_commit(),

@@ -1,7 +1,11 @@
 """Shared pieces of the tests."""
 
+import os
+
 import numpy as np
 import pytest
+
+os.environ.setdefault("SCIPY_ARRAY_API", "1")  # scikit-learn's own checks then leave nothing out; before anything imports SciPy
 
 from fedpdm.cache import remember_compilations
 

@@ -1,12 +1,14 @@
 """The one local solver: every algorithm here minimises the same kind of local problem."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fedpdm.native import native_kernels
+from fedpdm.problem.losses import SMALL_BATCH
 from fedpdm.problem.objective import Problem, concave_gradient
 
 __all__ = ["Examples", "LocalPlan", "LocalInfo", "solve", "step_size_at", "travel"]
@@ -91,8 +93,7 @@ def _batches(plan: LocalPlan, examples: Examples, key: Array) -> Callable[[Array
         everything = (*own, jnp.where(rows < size, 1.0 / size, 0.0))
         return lambda step: everything
     # A random order of the client's own rows, first; the padding comes last.
-    draws = jax.random.uniform(key, rows.shape)
-    order = jnp.argsort(jnp.where(rows < size, draws, 2.0))
+    order = jnp.argsort(jnp.where(rows < size, _draws(examples, key), 2.0))
     weights = jnp.full(plan.batch_size, 1.0 / plan.batch_size)
 
     def batch(step: Array) -> tuple[Array, Array, Array]:
@@ -100,6 +101,25 @@ def _batches(plan: LocalPlan, examples: Examples, key: Array) -> Callable[[Array
         return (*examples.rows(order[places]), weights)
 
     return batch
+
+
+def _draws(examples: Examples, key: Array) -> Array:
+    """A client's rows are visited in the order of these numbers."""
+    return jax.random.uniform(key, (examples.labels.shape[1],))
+
+
+def _native_serves(problem: Problem, plan: LocalPlan, dtype: Any, *hooks: object) -> bool:
+    """Whether the local problem is one that `fedpdm.native.linear` knows, on a machine where it is faster."""
+    return (
+        problem.loss.native is not None
+        and 0 < plan.batch_size <= SMALL_BATCH
+        and not plan.linearised
+        and problem.penalty_by == "prox"
+        and all(hook is None for hook in hooks)
+        and dtype == jnp.float32
+        and jax.default_backend() == "cpu"
+        and native_kernels()
+    )
 
 
 def solve(
@@ -120,6 +140,8 @@ def solve(
     disjoint as long as `steps * batch_size` does not exceed the client's size; beyond that the same order is
     gone through again. With a `support` the steps move its coordinates only.
     """
+    if _native_serves(problem, plan, x0.dtype, gradient_noise, support):
+        return _solve_natively(problem, plan, examples, x0, linear_term, weight, step_size, key)
     batch_of = _batches(plan, examples, key)
 
     def data_gradient(x: Array, step: Array) -> Array:
@@ -157,4 +179,32 @@ def solve(
     else:
         x = jax.lax.fori_loop(0, plan.steps, lambda step, x: x - step_size * direction(x, step), x0)
         steps = jnp.int32(plan.steps)
+    return x, LocalInfo(steps)
+
+
+def _solve_natively(
+    problem: Problem,
+    plan: LocalPlan,
+    examples: Examples,
+    x0: Array,
+    linear_term: Array | float,
+    weight: float,
+    step_size: Array,
+    key: Array,
+) -> tuple[Array, LocalInfo]:
+    """`solve`, by a kernel of machine code."""
+    from fedpdm.native.linear import Numbers, linear_steps
+
+    assert problem.loss.native is not None
+    name, clip = problem.loss.native
+    numbers = Numbers(weight, step_size, problem.beta, clip, plan.batch_clip, plan.tolerance)
+    x, steps = linear_steps(
+        (name, plan.steps, plan.batch_size),
+        numbers,
+        (examples.features, examples.labels, examples.sizes),
+        examples.client,
+        _draws(examples, key),
+        x0,
+        jnp.broadcast_to(jnp.asarray(linear_term, x0.dtype), x0.shape),
+    )
     return x, LocalInfo(steps)

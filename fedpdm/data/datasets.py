@@ -186,8 +186,8 @@ def _load_digits(data_dir: Path | str | None, progress: bool) -> Dataset:
     del data_dir, progress  # ships with scikit-learn: nothing to look for, nothing to fetch
     from sklearn.datasets import load_digits
 
-    pixels, labels = load_digits(return_X_y=True)
-    labels = labels.astype(np.int32)
+    pixels, classes = (np.asarray(part) for part in load_digits(return_X_y=True))
+    labels = classes.astype(np.int32)
     # every fifth example of each class is held out: fixed, balanced, and without a random generator
     rank = np.empty(len(labels), int)
     for label in range(10):

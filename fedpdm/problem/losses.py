@@ -48,6 +48,8 @@ class Loss(NamedTuple):
         See `SlopesFn`: the gradient is `slopes(scores) @ features`. Needed for sparse supports only.
     initial
         The model to begin with, [rows, columns]; None: [classes, features] small random numbers.
+    native
+        Name and clip by which `fedpdm.native.linear` knows this loss; None: it does not.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Loss(NamedTuple):
     smoothness: Callable[[float], float]
     slopes: SlopesFn | None = None
     initial: Callable[[], Array] | None = None
+    native: tuple[str, float] | None = None
 
 
 SMALL_BATCH = 64
@@ -112,6 +115,7 @@ def logistic(clip: float = 1.0) -> Loss:
         gradient_bound=lambda radius: min(clip, 1.0) * radius,
         smoothness=lambda radius: radius**2 / 4,
         slopes=slopes,
+        native=("logistic", clip),
     )
 
 
@@ -151,6 +155,7 @@ def softmax(clip: float = 1.0) -> Loss:
         gradient_bound=lambda radius: 2**0.5 * min(clip, 1.0) * radius,
         smoothness=lambda radius: radius**2 / 2,
         slopes=slopes,
+        native=("softmax", clip),
     )
 
 
@@ -172,7 +177,7 @@ def restricted(loss: Loss, x0: Array, support: Array, radius: float) -> Loss:
         scores = x0 @ features.T + cut * (jnp.where(support, model - x0, 0.0) @ features.T)
         return jnp.where(support, (cut * slopes(scores, labels, weights)) @ features, 0.0)
 
-    return loss._replace(gradient=gradient)
+    return loss._replace(gradient=gradient, native=None)
 
 
 LOSSES: dict[str, Callable[..., Loss]] = {"logistic": logistic, "softmax": softmax}

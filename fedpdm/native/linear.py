@@ -1,0 +1,313 @@
+"""Local steps of linear models with small batches, one client after the other, each in the cache of one core.
+
+The same steps as `fedpdm.algorithms.local.solve` takes in JAX, which this must agree with to rounding. XLA works on all clients
+at once, step by step, and so sends every client's model through memory in every step; here a client's model stays in the
+cache of the core that works on it until all of its steps are done.
+"""
+
+# Numba has types of its own.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportPrivateImportUsage=false, reportReturnType=false
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numba import cfunc, njit
+
+from fedpdm.native.bridge import (
+    HANDLER,
+    TASK,
+    address_of,
+    begin,
+    buffers,
+    claim,
+    dimension,
+    end,
+    finish,
+    first_result,
+    floats,
+    integers,
+    is_question,
+    let_go,
+    name_task,
+    register,
+)
+
+__all__ = ["Numbers", "linear_steps"]
+
+TARGET = "fedpdm_linear_steps"
+LOGISTIC, SOFTMAX = 0, 1
+KINDS = {"logistic": LOGISTIC, "softmax": SOFTMAX}
+# Sums may be taken in any order, so that they are vectorised; NaN and infinity stay what they are.
+FAST = {"reassoc", "contract", "arcp", "nsz"}
+
+
+class Numbers(NamedTuple):
+    """The numbers of a local problem, in the order in which the kernel reads them."""
+
+    weight: Array | float
+    step_size: Array | float
+    beta: Array | float
+    loss_clip: Array | float
+    batch_clip: Array | float
+    tolerance: Array | float
+
+
+@njit(error_model="numpy")
+def _order(draws: np.ndarray, size: int, order: np.ndarray, starts: np.ndarray) -> None:
+    """The stable argsort of the first `size` draws, which are uniform in [0, 1): by buckets of about one each."""
+    starts[: size + 1] = 0
+    for row in range(size):
+        starts[min(int(draws[row] * size), size - 1) + 1] += 1
+    for bucket in range(size):
+        starts[bucket + 1] += starts[bucket]
+    for row in range(size):
+        bucket = min(int(draws[row] * size), size - 1)
+        order[starts[bucket]] = row
+        starts[bucket] += 1
+    for place in range(1, size):  # within buckets, as they are in order
+        row = order[place]
+        before = place - 1
+        while before >= 0 and draws[order[before]] > draws[row]:
+            order[before + 1] = order[before]
+            before -= 1
+        order[before + 1] = row
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _dot(left: np.ndarray, right: np.ndarray) -> np.float32:
+    total = np.float32(0.0)
+    for i in range(left.shape[0]):
+        total += left[i] * right[i]
+    return total
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _add(target: np.ndarray, factor: np.float32, values: np.ndarray) -> None:
+    for i in range(target.shape[0]):
+        target[i] += factor * values[i]
+
+
+@njit(error_model="numpy")
+def _slopes(kind: int, clip: np.float32, model: np.ndarray, example: np.ndarray, label: int, slopes: np.ndarray) -> None:
+    """Derivative of one example's loss in its scores; for the logistic loss that of the true class alone is not zero."""
+    classes = model.shape[0]
+    if kind == LOGISTIC:
+        score = _dot(model[label], example)
+        slopes[label] = -min(np.float32(1.0 / (1.0 + math.exp(score))), clip)
+        return
+    largest = np.float32(-np.inf)
+    for k in range(classes):
+        slopes[k] = _dot(model[k], example)
+        largest = max(largest, slopes[k])
+    total = np.float32(0.0)
+    for k in range(classes):
+        slopes[k] = np.float32(math.exp(slopes[k] - largest))
+        total += slopes[k]
+    gap = np.float32(0.0)
+    for k in range(classes):
+        slopes[k] /= total
+        gap += slopes[k] if k != label else np.float32(0.0)
+    factor = clip / gap if gap > clip else np.float32(1.0)
+    for k in range(classes):
+        slopes[k] *= factor
+    slopes[label] = -gap * factor
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _drift(x: np.ndarray, fixed: np.ndarray, step_size: np.float32, weight: np.float32, beta: np.float32) -> None:
+    """x - eta (fixed + w x + beta grad of x^2 / (1 + x^2)), in place."""
+    if beta == 0:
+        for i in range(x.shape[0]):
+            x[i] -= step_size * (fixed[i] + weight * x[i])
+        return
+    for i in range(x.shape[0]):
+        bend = np.float32(1.0) + x[i] * x[i]
+        x[i] -= step_size * (fixed[i] + weight * x[i] + beta * np.float32(2.0) * x[i] / (bend * bend))
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def _move(
+    x: np.ndarray, data: np.ndarray, fixed: np.ndarray, step_size: np.float32, weight: np.float32, beta: np.float32
+) -> np.float32:
+    """The same with the data's gradient; returns the squared norm of the direction."""
+    norm = np.float32(0.0)
+    for i in range(x.shape[0]):
+        bend = np.float32(1.0) + x[i] * x[i]
+        way = data[i] + fixed[i] + weight * x[i] + beta * np.float32(2.0) * x[i] / (bend * bend)
+        norm += way * way
+        x[i] -= step_size * way
+    return norm
+
+
+@njit(error_model="numpy")
+def _client(
+    kind: int,
+    steps: int,
+    batch: int,
+    numbers: np.ndarray,
+    features: np.ndarray,
+    labels: np.ndarray,
+    order: np.ndarray,
+    fixed: np.ndarray,
+    data: np.ndarray,
+    slopes: np.ndarray,
+    x: np.ndarray,
+) -> int:
+    """All steps of one client, in place in x; returns how many there were."""
+    weight, step_size, beta, loss_clip, batch_clip, tolerance = numbers
+    flat = x.reshape(x.size)
+    flat_data = data.reshape(x.size)
+    measured = tolerance > 0 or batch_clip > 0
+    share = np.float32(1.0) / np.float32(batch)
+    for step in range(steps):
+        for j in range(batch):
+            row = order[(step * batch + j) % order.shape[0]]
+            _slopes(kind, loss_clip, x, features[row], labels[row], slopes[j])
+        if measured:
+            flat_data[:] = 0
+        else:
+            _drift(flat, fixed, step_size, weight, beta)
+        target = data if measured else x
+        scale = share if measured else -step_size * share
+        for j in range(batch):
+            row = order[(step * batch + j) % order.shape[0]]
+            if kind == LOGISTIC:
+                _add(target[labels[row]], scale * slopes[j, labels[row]], features[row])
+            else:
+                for k in range(x.shape[0]):
+                    _add(target[k], scale * slopes[j, k], features[row])
+        if measured:
+            if batch_clip > 0:
+                norm = math.sqrt(_dot(flat_data, flat_data))
+                flat_data *= np.float32(min(1.0, batch_clip / (norm + 1e-30)))
+            if _move(flat, flat_data, fixed, step_size, weight, beta) <= tolerance and tolerance > 0:
+                return step + 1
+    return steps
+
+
+@njit(error_model="numpy")
+def _solve_one(arguments: np.ndarray, results: np.ndarray, c: int) -> None:
+    """The c-th of the clients; the arguments are those of `_all_clients`."""
+    features, labels, sizes, clients, draws, x0, linear_terms, numbers, counts = arguments
+    n, rows, registered = dimension(features, 1), dimension(features, 2), dimension(features, 3)
+    classes, working = dimension(x0, 2), dimension(clients, 1)
+    # Whatever comes in, no other memory is read.
+    client = min(max(integers(clients, (working,))[c], 0), registered - 1)
+    size = min(max(integers(sizes, (registered,))[client], 1), rows)
+    own_features = floats(features, (registered, rows, n))[client]
+    own_labels = integers(labels, (registered, rows))[client]
+    start, values = floats(x0, (classes * n,)), floats(numbers, (6,))
+    given = dimension(linear_terms, 2)  # one for all clients, or one for each
+    fixed = floats(linear_terms, (given, classes * n))[min(c, given - 1)] - values[0] * start
+    kind, steps, batch = integers(counts, (3,))
+    order, starts = np.empty(size, np.int64), np.empty(size + 1, np.int64)
+    _order(floats(draws, (working, rows))[c], size, order, starts)
+    x = floats(results[0], (working, classes, n))[c]
+    x.reshape(classes * n)[:] = start
+    data, slopes = np.empty((classes, n), np.float32), np.empty((batch, classes), np.float32)
+    integers(results[1], (working,))[c] = _client(
+        kind, steps, batch, values, own_features, own_labels, order, fixed, data, slopes, x
+    )
+
+
+_task = address_of(f"{TARGET}_task")
+
+
+@njit
+def _take_part(block: int) -> None:
+    while True:
+        c = claim(block)
+        if c < 0:
+            return
+        arguments, results = buffers(block)
+        _solve_one(arguments, results, c)
+        finish(block)
+
+
+@cfunc(TASK, cache=True)
+def _help_out(block: int) -> None:
+    _take_part(block)
+    let_go(block)
+
+
+name_task(f"{TARGET}_task", _help_out)
+
+
+@cfunc(HANDLER, cache=True)
+def _handle(frame: int) -> int:
+    if not is_question(frame):
+        block = begin(frame, dimension(first_result(frame), 3), _task())
+        _take_part(block)
+        end(block)
+    return 0
+
+
+register(TARGET, _handle)
+
+
+def linear_steps(
+    counts: tuple[str, int, int],
+    numbers: Numbers,
+    data: tuple[Array, Array, Array],
+    client: Array,
+    draws: Array,
+    x0: Array,
+    linear_term: Array,
+) -> tuple[Array, Array]:
+    """The local model `[m, n]` of a client and the number of its steps; may be mapped over clients.
+
+    Parameters
+    ----------
+    counts
+        The name of the loss, the most steps, the examples per step.
+    data
+        Features, labels and sizes of all clients.
+    draws
+        [rows], uniform in [0, 1): what decides on the order in which the client's rows are visited.
+    """
+    kind, steps, batch_size = counts
+    whole = jnp.array([KINDS[kind], steps, batch_size], jnp.int32)
+    values = jnp.stack([jnp.asarray(number, jnp.float32) for number in numbers])
+    models, taken = _mapped(*data, client, draws, x0, linear_term, values, whole)
+    return models, taken
+
+
+@jax.custom_batching.custom_vmap
+def _mapped(*operands: Array) -> tuple[Array, Array]:
+    features, labels, sizes, client, draws, x0, linear_term, values, whole = operands
+    models, taken = _all_clients(
+        features, labels, sizes, client[None], draws[None], x0, linear_term.reshape(1, -1), values, whole
+    )
+    return models[0], taken[0]
+
+
+@_mapped.def_vmap
+def _over_clients(axis_size: int, batched: list[bool], *operands: Array) -> tuple[tuple[Array, Array], tuple[bool, bool]]:
+    features, labels, sizes, client, draws, x0, linear_term, values, whole = operands
+    common = [*batched[:3], batched[5], *batched[7:]]  # data, x0 and numbers
+    if any(common):  # seldom: several federations or settings at once
+        rows = [o if b else jnp.broadcast_to(o, (axis_size, *o.shape)) for o, b in zip(operands, batched, strict=True)]
+        return jax.lax.map(lambda row: _mapped(*row), tuple(rows)), (True, True)
+    client = client if batched[3] else jnp.broadcast_to(client, (axis_size,))
+    draws = draws if batched[4] else jnp.broadcast_to(draws, (axis_size, *draws.shape))
+    terms = linear_term.reshape(axis_size if batched[6] else 1, -1)
+    return _all_clients(features, labels, sizes, client, draws, x0, terms, values, whole), (True, True)
+
+
+def _all_clients(
+    features: Array,
+    labels: Array,
+    sizes: Array,
+    clients: Array,
+    draws: Array,
+    x0: Array,
+    linear_terms: Array,
+    values: Array,
+    counts: Array,
+) -> tuple[Array, Array]:
+    shapes = jax.ShapeDtypeStruct((*clients.shape, *x0.shape), jnp.float32), jax.ShapeDtypeStruct(clients.shape, jnp.int32)
+    return tuple(jax.ffi.ffi_call(TARGET, shapes)(features, labels, sizes, clients, draws, x0, linear_terms, values, counts))
