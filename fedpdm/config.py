@@ -216,7 +216,7 @@ class Compression(Section):
 class Metrics(Section):
     evaluate_every: int = Field(default=1, ge=1, description="rounds between test accuracies")
     diagnose_every: int = Field(
-        default=10, ge=1, description="rounds between objective and stationarity, which read all training data"
+        default=10, ge=0, description="rounds between objective and stationarity, which read all training data; 0: never"
     )
     tail: float = Field(
         default=0.5, gt=0, le=1, description="the averaged model is the mean over this last share of the rounds"

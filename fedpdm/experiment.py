@@ -250,9 +250,8 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
 
 def _train(folder: RunFolder, simulation: Simulation, name: str, on_rows: OnRows | None) -> float:
     """Advance to the end, keeping rows and checkpoints; returns the seconds that it took."""
-    checkpoint = folder.load_checkpoint(simulation.state, name)
-    if checkpoint:
-        simulation.restore(*checkpoint)
+    state, done = folder.load_checkpoint(simulation.state, name) or (simulation.state, 0)
+    simulation.restore(state, done, folder.path / "clients.log")
     began = saved = time.perf_counter()
     while not simulation.done:
         rows = simulation.advance()
@@ -260,6 +259,7 @@ def _train(folder: RunFolder, simulation: Simulation, name: str, on_rows: OnRows
         if on_rows:
             on_rows(rows)
         if time.perf_counter() - saved > CHECKPOINT_SECONDS or simulation.done:
+            simulation.sync()
             folder.save_checkpoint(simulation.state, simulation.round, name)
             saved = time.perf_counter()
     return time.perf_counter() - began

@@ -22,9 +22,9 @@ def summarise(config: Config, simulation: Simulation, folder: RunFolder, seconds
     summary = {
         "test_accuracy": round(simulation.test_accuracy(simulation.model), 7),
         "test_accuracy_averaged": round(simulation.test_accuracy(simulation.averaged_model), 7),
-        "objective": last["objective"],
+        "objective": last.get("objective"),
         "nonzero_fraction": last["nonzero_fraction"],
-        "stationarity": last["stationarity"],
+        "stationarity": last.get("stationarity"),
         "rounds": simulation.round,
         "seconds": round(seconds - simulation.compile_seconds, 3),
         "compile_seconds": round(simulation.compile_seconds, 3),

@@ -70,6 +70,5 @@ def test_settings_that_differ_in_numbers_compile_once(federation, name):
 
 
 def _first_call(simulation):
-    chosen, present = simulation._who(0, 1)
-    call = (jnp.int32(0), jnp.int32(1), jnp.uint32(0), jnp.asarray(chosen), jnp.asarray(present))
-    return simulation.state, call
+    who, _, state = simulation._bring_in(*simulation._who(0, 1))
+    return state, (jnp.int32(0), jnp.int32(1), jnp.uint32(0), who)

@@ -21,6 +21,8 @@ class ClientState(NamedTuple):
 class ServerState(NamedTuple):
     x0: Array
     memory: Array  # one row per client: y_i ("cached"), lambda_i ("dual-memory"), or no row at all ("participants")
+    mean: Array  # of the memory over all N, kept up to date so that a round costs what its participants cost
+    share: Array  # 1/N
 
 
 def fedpdm(*, rho: float, server_rule: str = "participants") -> Algorithm:
@@ -55,7 +57,7 @@ def fedpdm(*, rho: float, server_rule: str = "participants") -> Algorithm:
     def init_server(x0: Array, clients: int) -> ServerState:
         rows = 0 if server_rule == "participants" else clients
         start = x0 if server_rule == "cached" else jnp.zeros_like(x0)
-        return ServerState(x0, jnp.broadcast_to(start, (rows, *x0.shape)))
+        return ServerState(x0, jnp.broadcast_to(start, (rows, *x0.shape)), start, jnp.float32(1 / clients))
 
     def linear_term(state: ClientState, broadcast: Broadcast) -> Array:
         return -state.dual
@@ -65,17 +67,15 @@ def fedpdm(*, rho: float, server_rule: str = "participants") -> Algorithm:
         return ClientState(dual), x - dual / rho
 
     def server_update(state: ServerState, reports: Reports, penalty: Penalty) -> ServerState:
-        y, clients, arrived, memory = reports.messages, reports.clients, reports.arrived(), state.memory
+        y, arrived = reports.messages, reports.arrived()
         if server_rule == "participants":
-            mean = element_wise_mean(y, arrived)
-        elif server_rule == "cached":
-            memory = replace_rows(memory, clients, y, arrived)
-            mean = jnp.mean(memory, axis=0)
-        else:
-            duals = (memory[clients] + rho * (state.x0 - y)) / 2
-            memory = replace_rows(memory, clients, duals, arrived)
-            mean = element_wise_mean(y + duals / rho, arrived) - jnp.mean(memory, axis=0) / rho
-        return ServerState(penalty.prox(mean, 1 / rho), memory)
+            return state._replace(x0=penalty.prox(element_wise_mean(y, arrived), 1 / rho))
+        known = state.memory[reports.clients]
+        news = y if server_rule == "cached" else (known + rho * (state.x0 - y)) / 2
+        memory = replace_rows(state.memory, reports.clients, news, arrived)
+        mean = state.mean + state.share * jnp.sum(jnp.where(arrived, news - known, 0.0), axis=0)
+        u = mean if server_rule == "cached" else element_wise_mean(y + news / rho, arrived) - mean / rho
+        return ServerState(penalty.prox(u, 1 / rho), memory, mean, state.share)
 
     return Algorithm(
         "fedpdm",

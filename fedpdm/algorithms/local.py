@@ -110,8 +110,10 @@ def _draws(examples: Examples, key: Array) -> Array:
 
 def _native_serves(problem: Problem, plan: LocalPlan, dtype: Any, *hooks: object) -> bool:
     """Whether the local problem is one that `fedpdm.native.linear` knows, on a machine where it is faster."""
+    known = problem.loss.native
     return (
-        problem.loss.native is not None
+        known is not None
+        and known.gradient is problem.loss.gradient
         and 0 < plan.batch_size <= SMALL_BATCH
         and not plan.linearised
         and problem.penalty_by == "prox"
@@ -195,11 +197,11 @@ def _solve_natively(
     """`solve`, by a kernel of machine code."""
     from fedpdm.native.linear import Numbers, linear_steps
 
-    assert problem.loss.native is not None
-    name, clip = problem.loss.native
-    numbers = Numbers(weight, step_size, problem.beta, clip, plan.batch_clip, plan.tolerance)
+    known = problem.loss.native
+    assert known is not None
+    numbers = Numbers(weight, step_size, problem.beta, known.clip, plan.batch_clip, plan.tolerance)
     x, steps = linear_steps(
-        (name, plan.steps, plan.batch_size),
+        (known.name, plan.steps, plan.batch_size),
         numbers,
         (examples.features, examples.labels, examples.sizes),
         examples.client,

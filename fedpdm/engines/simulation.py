@@ -5,6 +5,7 @@ It adds nothing to the algorithm but the gather and scatter of the clients' stat
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ from fedpdm.algorithms.local import Examples
 from fedpdm.compression.links import Downlink, first_downlink, send_down, shared_support
 from fedpdm.compression.sparsify import kept
 from fedpdm.data.federation import Federation
+from fedpdm.engines.client_store import ClientStore
 from fedpdm.engines.programs import shared_program
 from fedpdm.errors import ConfigError, DivergedError
 from fedpdm.participation import roster
@@ -31,6 +33,9 @@ INITIAL_SCALE = 0.01
 FLOAT_COLUMNS = ("test_accuracy", "nonzero_fraction", "consensus_gap", "local_steps_mean")
 INTEGER_COLUMNS = ("local_steps_max", "bad_client")
 LINKS = ("uplink", "downlink", "index")  # what is counted: bytes each way, and those of the uplink's indices
+CHUNK = 10  # rounds in one call where nothing is diagnosed
+LARGE = 2**30  # bytes: what clients keep, or hold, beyond this is brought in for the participants of a call only
+MANY_COORDINATES = 2**24  # of all participants' models together
 MEBIBYTE = 20  # bits; totals are kept in two words, as 32 bits would not do
 
 Arrays = tuple[Array, ...]
@@ -53,8 +58,8 @@ class Schedule(NamedTuple):
     evaluate_every
         Rounds between test accuracies.
     diagnose_every
-        Rounds between values of the objective and of the stationarity measure, which need all training data;
-        also the number of rounds that run in one call, hence between possible checkpoints.
+        Rounds between values of the objective and of the stationarity measure, which need all training data; 0: never.
+        Also the number of rounds that run in one call, hence between possible checkpoints.
     tail
         The averaged model is the mean of x0 over this last share of the rounds.
     """
@@ -69,18 +74,33 @@ class Schedule(NamedTuple):
     diagnose_every: int = 10
     tail: float = 0.5
 
+    @property
+    def chunk(self) -> int:
+        """Rounds that run in one call."""
+        return self.diagnose_every or CHUNK
+
 
 class SimulationState(NamedTuple):
     """All that must survive from one call to the next (and hence goes into a checkpoint)."""
 
     server: Any
-    clients: Any  # client states, stacked
-    local_models: Array  # the last x_i of every client
+    clients: Any  # client states, stacked: of all clients, or of a call's participants
+    local_models: Array  # the last x_i of every client; without rows if nothing is diagnosed
     tail_sum: Array  # sum of x0 over the tail so far
     spent: Array  # per client: sum of (sensitivity / noise)^2 over its releases
     downlink: Downlink
     noise: Array  # standard deviation of the noise in x0, roughly: that of the last messages' mean
     traffic: Array  # [links, 2]: mebibytes and bytes so far
+    stored: Array  # records in the store of clients, if there is one
+
+
+class Who(NamedTuple):
+    """The participants of rounds: [rounds, K] each."""
+
+    clients: Array
+    present: Array  # who of them takes part
+    rows: Array  # where their states are
+    blocks: Array  # where their examples are
 
 
 class Simulation:
@@ -108,9 +128,29 @@ class Simulation:
         self.setup, self.federation, self.plan = setup, federation, plan
         self.compile_seconds, self.compilations = 0.0, 0
         self._compiled: dict[object, Callable[..., Any]] = {}
-        self._data = tuple(jnp.asarray(a) for a in (federation.features, federation.labels, federation.sizes))
+        self._store: ClientStore | None = None
+        self._decide_what_stays(schedule)
+        self._data = () if self._brings_data else self._on_device(slice(None))
         self._test = (jnp.asarray(federation.test_features), jnp.asarray(federation.test_labels))
         self._begin(schedule)
+
+    def _decide_what_stays(self, s: Schedule) -> None:
+        """Whether all clients' states, and all their data, are kept on the device: if they are not too large for it."""
+        federation, window = self.federation, s.chunk * s.participants
+        one = sum(4 * leaf.size for leaf in jax.tree.leaves(jax.eval_shape(self._first_rows, s.seed)))
+        self._stores = one * federation.clients > LARGE and window < federation.clients
+        large = type(federation.features) is not np.ndarray or federation.features.nbytes > LARGE
+        self._brings_data = large and window < federation.clients
+        if (self._stores or self._brings_data) and (s.all_first or s.diagnose_every):
+            what = "rounds.all_first=true" if s.all_first else f"metrics.diagnose_every={s.diagnose_every}"
+            raise ConfigError(
+                f"{federation.clients} clients with {one} bytes of state each are brought in when they take part, but {what} "
+                "needs all of them at once: set rounds.all_first=false and metrics.diagnose_every=0."
+            )
+
+    def _on_device(self, clients: Any) -> Arrays:
+        federation = self.federation
+        return tuple(jnp.asarray(a[clients]) for a in (federation.features, federation.labels, federation.sizes))
 
     def restart(self, seed: int) -> None:
         """Begin again with another seed; what was compiled serves again."""
@@ -162,29 +202,72 @@ class Simulation:
         s = self.schedule
         start = self.round
         first = s.all_first and start == 0
-        stop = 1 if first else min((start // s.diagnose_every + 1) * s.diagnose_every, s.rounds)
+        stop = 1 if first else min((start // s.chunk + 1) * s.chunk, s.rounds)
         chosen, present = self._who(start, stop)
-        call = (jnp.int32(start), jnp.int32(stop), jnp.uint32(s.seed), jnp.asarray(chosen), jnp.asarray(present))
-        advance = self._compile(("rounds", chosen.shape[1]), self._run_rounds, self.state, call)
-        self.state, measured = advance(self.state, call, self._data, self._test)
+        who, data, state = self._bring_in(chosen, present)
+        call = (jnp.int32(start), jnp.int32(stop), jnp.uint32(s.seed), who)
+        advance = self._compile(("rounds", chosen.shape[1]), self._run_rounds, state, call, data, self._test)
+        state, measured = advance(state, call, data, self._test)
+        self.state = self._take_out(state, chosen)
         measured = {name: np.asarray(values) for name, values in measured.items()}
         self._stop_if_diverged(measured["bad_client"], start, stop)
         self.round = stop
         rows = [self._row(t, measured, start) for t in range(start, stop)]
-        rows[-1] |= self.diagnose()
+        rows[-1] |= self.diagnose() if s.diagnose_every else {}
         return rows
+
+    def _bring_in(self, chosen: np.ndarray, present: np.ndarray) -> tuple[Who, Arrays, SimulationState]:
+        """Where the participants of a call find their states and examples, the examples, and the state to begin with."""
+        clients = jnp.asarray(chosen)
+        if not (self._stores or self._brings_data):
+            return Who(clients, jnp.asarray(present), clients, clients), self._data, self.state
+        window = np.unique(chosen)
+        places = jnp.asarray(np.searchsorted(window, chosen).astype(np.int32))
+        window = np.pad(window, (0, chosen.size - len(window)), mode="edge")  # always as many, for one compilation
+        state = self.state
+        if self._store:
+            state = _with_rows(state, jax.tree.map(jnp.asarray, self._store.read(window)))
+        data = self._on_device(window) if self._brings_data else self._data
+        rows, blocks = (places if moved else clients for moved in (self._stores, self._brings_data))
+        return Who(clients, jnp.asarray(present), rows, blocks), data, state
+
+    def _take_out(self, state: SimulationState, chosen: np.ndarray) -> SimulationState:
+        """Store the rows of a call's participants; what is left is small."""
+        if not self._store:
+            return state
+        window, rows = np.unique(chosen), _rows(state)
+        self._store.append(window, jax.tree.map(np.asarray, rows))
+        return _with_rows(state, jax.tree.map(lambda leaf: leaf[:0], rows))._replace(stored=jnp.int32(self._store.length))
+
+    def sync(self) -> None:
+        """Before the state is kept for later: make sure that what it relies on is on disk."""
+        if self._store:
+            self._store.sync()
 
     def diagnose(self) -> dict[str, float]:
         """Objective F(x0) and stationarity measure P, over all clients' training data."""
-        diagnose = self._compile("diagnose", self._diagnose, self.state)
+        diagnose = self._compile("diagnose", self._diagnose, self.state, self._data)
         objective, measure = diagnose(self.state, self._data)
         return {"objective": float(f"{objective:.7g}"), "stationarity": float(f"{measure:.7g}")}
 
-    def restore(self, state: SimulationState, round_index: int) -> None:
-        """Go on from an earlier state: after `round_index` rounds."""
+    def restore(self, state: SimulationState, round_index: int, store: Path | None = None) -> None:
+        """Go on from an earlier state: after `round_index` rounds.
+
+        `store` is the file of what clients keep where they are too many; it is the one that the state was made with, and from
+        now on in use.
+        """
         self.state = jax.tree.map(jnp.asarray, state)
+        if self._store:
+            if store:
+                self._store.close()
+                self._store = self._open_store(store)
+            self._store.cut(int(self.state.stored))
         self.round = round_index
         self._decide(0, round_index)
+
+    def _open_store(self, path: Path | None = None) -> ClientStore:
+        first = jax.tree.map(np.asarray, self._first_rows(self.schedule.seed))
+        return ClientStore(self.federation.clients, first, path)
 
     def taken_part(self) -> np.ndarray:
         """Participations of every client so far."""
@@ -202,7 +285,7 @@ class Simulation:
         """Chosen clients and who of them takes part, for rounds start..stop-1, padded to the length of a chunk."""
         self._decide(start, stop)
         rows = self._roster[start:stop]
-        rows += [rows[-1]] * (self.schedule.diagnose_every - len(rows))
+        rows += [rows[-1]] * (self.schedule.chunk - len(rows))
         return np.stack([chosen for chosen, _ in rows]), np.stack([present for _, present in rows])
 
     def test_accuracy(self, model: np.ndarray) -> float:
@@ -223,34 +306,48 @@ class Simulation:
     def _tail_start(self) -> int:
         return min(int(self.schedule.rounds * (1 - self.schedule.tail)), self.schedule.rounds - 1)
 
-    def _initial_state(self) -> SimulationState:
+    def _first_model(self, seed: Any) -> Array:
         initial = self.setup.problem.loss.initial
-        shape = (self.federation.classes, self.federation.features.shape[2])
-        x0 = initial() if initial else initial_model(self.schedule.seed, shape)
-        clients = self.federation.clients
-        one = self.setup.algorithm.init_client(x0)
-        stacked = jax.tree.map(lambda leaf: jnp.tile(leaf[None], (clients,) + (1,) * leaf.ndim), one)
-        server = self.setup.algorithm.init_server(x0, clients)
-        models = jnp.tile(x0[None], (clients, 1, 1))
+        return initial() if initial else initial_model(seed, (self.federation.classes, self.federation.features.shape[2]))
+
+    def _first_rows(self, seed: Any) -> dict[str, Any]:
+        """All that is kept of one client before it takes part: see `_rows`."""
+        x0, algorithm = self._first_model(seed), self.setup.algorithm
+        server = algorithm.init_server(x0, 1)
+        return {"clients": algorithm.init_client(x0)} | ({"memory": server.memory[0]} if _remembers(server) else {})
+
+    def _initial_state(self) -> SimulationState:
+        s, clients, algorithm = self.schedule, self.federation.clients, self.setup.algorithm
+        x0 = self._first_model(s.seed)
+        first, stays = self._first_rows(s.seed), 0 if self._stores else clients
+
+        def first_server(x0: Array) -> Any:
+            server = algorithm.init_server(x0, clients)
+            return server._replace(memory=server.memory[:stays]) if _remembers(server) else server
+
+        server = jax.jit(first_server)(x0)  # compiled, so that rows that are cut off again never exist
         state = SimulationState(
             server,
-            stacked,
-            models,
+            clients=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (stays, *leaf.shape)), first["clients"]),
+            local_models=jnp.broadcast_to(x0, (clients if s.diagnose_every else 0, *x0.shape)),
             tail_sum=jnp.zeros_like(x0),
             spent=jnp.zeros(clients),
-            downlink=first_downlink(self.setup.algorithm.broadcast(server), clients),
+            downlink=first_downlink(algorithm.broadcast(server), clients),
             noise=jnp.float32(0.0),
             traffic=jnp.zeros((len(LINKS), 2), jnp.int32),
+            stored=jnp.int32(0),
         )
+        if self._stores:
+            self._store = self._open_store()
         return jax.tree.map(jnp.array, state)  # own buffers: the state is donated to every call
 
     def _run_rounds(self, state: SimulationState, call: Arrays, data: Arrays, test: Arrays) -> Any:
         s, tail_start = self.schedule, self._tail_start
-        start, stop, seed, chosen, present = call
+        start, stop, seed, participants = call
 
         def body(t: Array, carry: Any) -> Any:
             state, columns = carry
-            who = chosen[t - start], present[t - start]
+            who = Who(*(part[t - start] for part in participants))
             state, measured = _one_round(self.setup, t, state, seed, who, data)
             x0 = state.server.x0
             state = state._replace(tail_sum=state.tail_sum + jnp.where(t >= tail_start, x0, 0.0))
@@ -262,9 +359,9 @@ class Simulation:
             columns = {name: columns[name].at[t - start].set(measured[name]) for name in columns}
             return state, columns
 
-        columns = {name: jnp.zeros(s.diagnose_every) for name in FLOAT_COLUMNS}
-        columns |= {name: jnp.zeros(s.diagnose_every, jnp.int32) for name in INTEGER_COLUMNS}
-        columns["traffic"] = jnp.zeros((s.diagnose_every, *state.traffic.shape), jnp.int32)
+        columns = {name: jnp.zeros(s.chunk) for name in FLOAT_COLUMNS}
+        columns |= {name: jnp.zeros(s.chunk, jnp.int32) for name in INTEGER_COLUMNS}
+        columns["traffic"] = jnp.zeros((s.chunk, *state.traffic.shape), jnp.int32)
         # A loop with dynamic bounds: one compilation, and the same arithmetic, for chunks of every length.
         return jax.lax.fori_loop(start, stop, body, (state, columns))
 
@@ -282,8 +379,7 @@ class Simulation:
     def _compile(self, name: object, function: Callable[..., Any], *args: Any) -> Callable[..., Any]:
         """Compile ahead of time, once, so that compile time and run time can be told apart."""
         if name not in self._compiled:
-            data = (self._data,) if name == "diagnose" else (self._data, self._test)
-            program = shared_program(function, (*args, *data), donate=() if name == "diagnose" else (0,))
+            program = shared_program(function, args, donate=() if name == "diagnose" else (0,))
             self._compiled[name] = program.call
             self.compile_seconds += program.seconds
             self.compilations += program.compiled
@@ -313,6 +409,21 @@ def initial_model(seed: int, shape: tuple[int, int]) -> Array:
     return INITIAL_SCALE * jax.random.normal(key, shape)
 
 
+def _remembers(server: Any) -> bool:
+    """Whether the server keeps a row of its own per client, which is then called its memory."""
+    return hasattr(server, "memory") and len(server.memory) > 0
+
+
+def _rows(state: SimulationState) -> dict[str, Any]:
+    """The tables with a row per client that go to the store, without the models that are kept for the diagnosis alone."""
+    return {"clients": state.clients} | ({"memory": state.server.memory} if _remembers(state.server) else {})
+
+
+def _with_rows(state: SimulationState, rows: dict[str, Any]) -> SimulationState:
+    server = state.server._replace(memory=rows["memory"]) if "memory" in rows else state.server
+    return state._replace(clients=rows["clients"], server=server)
+
+
 def _totals(traffic: np.ndarray) -> dict[str, int]:
     return {name: (int(high) << MEBIBYTE) + int(low) for name, (high, low) in zip(LINKS, traffic, strict=True)}
 
@@ -327,27 +438,27 @@ def _add(traffic: Array, sizes: Array) -> Array:
 
 
 def _one_round(
-    setup: Setup, t: Array, state: SimulationState, seed: Array, who: tuple[Array, Array], data: Arrays
+    setup: Setup, t: Array, state: SimulationState, seed: Array, who: Who, data: Arrays
 ) -> tuple[SimulationState, dict[str, Array]]:
     """Gather the participants' states, let them and the server do their parts, scatter the states back."""
-    chosen, present = who
-
+    chosen, present, places, blocks = who
     algorithm, links = setup.algorithm, setup.links
     whole = algorithm.broadcast(state.server)
     broadcast, downlink, down_bytes = send_down(links, state.downlink, whole, chosen, present, t, state.noise)
     support = shared_support(links, seed, t, broadcast.x0)
 
-    def work(client: Array, client_state: Any) -> ClientResult:
-        examples = Examples(data[0], data[1], data[2], client)
+    def work(client: Array, block: Array, client_state: Any) -> ClientResult:
+        examples = Examples(data[0], data[1], data[2], block)
         return client_round(setup, examples, client_state, broadcast, t, client_key(seed, t, client), support)
 
-    result = _over_clients(setup, work)(chosen, jax.tree.map(lambda leaf: leaf[chosen], state.clients))
+    own = jax.tree.map(lambda leaf: leaf[places], state.clients)
+    result = _over_clients(setup, work, whole.x0.size * len(chosen))(chosen, blocks, own)
     packed = result.packed
-    reports = Reports(packed.message, chosen, present, packed.sent, travel_at(setup, t, setup.local.steps))
+    reports = Reports(packed.message, places, present, packed.sent, travel_at(setup, t, setup.local.steps))
     server = server_round(setup, state.server, broadcast, reports)
 
     def put_back(table: Array, rows: Array) -> Array:
-        return replace_rows(table, chosen, rows, present)
+        return replace_rows(table, places, rows, present)
 
     leaves = jax.tree.leaves(packed.message)
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf), axis=(1, 2)) for leaf in leaves]), axis=0) | ~present
@@ -364,7 +475,7 @@ def _one_round(
     state = state._replace(
         server=server,
         clients=jax.tree.map(put_back, state.clients, result.state),
-        local_models=put_back(state.local_models, result.local_model),
+        local_models=put_back(state.local_models, result.local_model) if len(state.local_models) else state.local_models,
         spent=state.spent.at[chosen].add(jnp.where(present, result.cost, 0.0)),
         downlink=downlink,
         noise=element_wise_mean(result.noise, present) / jnp.sqrt(jnp.maximum(jnp.sum(present), 1)),
@@ -373,12 +484,14 @@ def _one_round(
     return state, measured
 
 
-def _over_clients(setup: Setup, work: Callable[..., ClientResult]) -> Callable[..., ClientResult]:
-    """All participants at once, or, where a step reads all of a client's data on a CPU, one after the other.
+def _over_clients(setup: Setup, work: Callable[..., ClientResult], coordinates: int) -> Callable[..., ClientResult]:
+    """All participants at once, or, on a CPU, one after the other where memory is what it is about.
 
-    In turn, a client's data stay in the cache for all of its steps; at once, every step would stream everybody's from memory.
+    Where a step reads all of a client's data, these then stay in the cache for all of its steps; at once, every step would
+    stream everybody's from memory. And of models with many coordinates there need not be dozens of half-finished messages.
     """
-    if setup.local.batch_size or jax.default_backend() != "cpu":
+    at_once = setup.local.batch_size and coordinates < MANY_COORDINATES
+    if at_once or jax.default_backend() != "cpu":
         return jax.vmap(work)
     return lambda *columns: jax.lax.map(lambda row: work(*row), columns)
 

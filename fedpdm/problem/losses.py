@@ -31,6 +31,14 @@ class SlopesFn(Protocol):
     def __call__(self, scores: Array, labels: Array, weights: Array, /) -> Array: ...
 
 
+class Native(NamedTuple):
+    """The gradient that a kernel of machine code computes too, by what the kernel calls it."""
+
+    name: str
+    clip: float
+    gradient: GradientFn  # a loss with another gradient is another loss
+
+
 class Loss(NamedTuple):
     """One loss of a linear model `X` in R^{m x n}: a row of weights per class.
 
@@ -49,7 +57,7 @@ class Loss(NamedTuple):
     initial
         The model to begin with, [rows, columns]; None: [classes, features] small random numbers.
     native
-        Name and clip by which `fedpdm.native.linear` knows this loss; None: it does not.
+        How `fedpdm.native.linear` knows this loss; None: it does not.
     """
 
     name: str
@@ -60,7 +68,7 @@ class Loss(NamedTuple):
     smoothness: Callable[[float], float]
     slopes: SlopesFn | None = None
     initial: Callable[[], Array] | None = None
-    native: tuple[str, float] | None = None
+    native: Native | None = None
 
 
 SMALL_BATCH = 64
@@ -115,7 +123,7 @@ def logistic(clip: float = 1.0) -> Loss:
         gradient_bound=lambda radius: min(clip, 1.0) * radius,
         smoothness=lambda radius: radius**2 / 4,
         slopes=slopes,
-        native=("logistic", clip),
+        native=Native("logistic", clip, gradient),
     )
 
 
@@ -155,7 +163,7 @@ def softmax(clip: float = 1.0) -> Loss:
         gradient_bound=lambda radius: 2**0.5 * min(clip, 1.0) * radius,
         smoothness=lambda radius: radius**2 / 2,
         slopes=slopes,
-        native=("softmax", clip),
+        native=Native("softmax", clip, gradient),
     )
 
 
@@ -177,7 +185,7 @@ def restricted(loss: Loss, x0: Array, support: Array, radius: float) -> Loss:
         scores = x0 @ features.T + cut * (jnp.where(support, model - x0, 0.0) @ features.T)
         return jnp.where(support, (cut * slopes(scores, labels, weights)) @ features, 0.0)
 
-    return loss._replace(gradient=gradient, native=None)
+    return loss._replace(gradient=gradient)
 
 
 LOSSES: dict[str, Callable[..., Loss]] = {"logistic": logistic, "softmax": softmax}
