@@ -190,7 +190,9 @@ def main() -> None:
     def look(when: str) -> float:
         share = busy()
         if share < LEAST_SHARE and not options.anyway:
-            sys.exit(f"The machine is busy {when}: a computation got {share:.0%} of it, {LEAST_SHARE:.0%} are needed. Nothing reported.")
+            sys.exit(
+                f"The machine is busy {when}: a computation got {share:.0%} of it, {LEAST_SHARE:.0%} are needed. Nothing reported."
+            )
         return share
 
     shares = [look("before")]

@@ -1,5 +1,9 @@
 """Federations whose states or data do not fit: brought in for the participants of a call only, with the same result."""
 
+import json
+import os
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -112,3 +116,25 @@ def test_the_store_is_a_table_with_a_past(batches, data) -> None:
     np.testing.assert_array_equal(found["b"], tables[back])
     np.testing.assert_array_equal(found["a"][:, 0], np.maximum(tables[back], 0))
     store.close()
+
+
+def test_several_devices_share_the_participants_and_change_nothing() -> None:
+    """Four simulated devices against one, in processes of their own; 4 of 8 clients a round, all of them in the first."""
+    common = ["data.clients=8", "rounds.total=6", "rounds.participants=4", "local.steps=3", "metrics.diagnose_every=3"]
+    cases = [
+        [*common, f"algorithm.name={name}", f"local.batch_size={batch}", "compression.uplink=0.5"]
+        for name, batch in (("fedpdm", 4), ("fedpdm", 0), ("scaffold", 4))
+    ]
+    found = []
+    for devices in (1, 4):
+        environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+        command = [sys.executable, str(Path(__file__).parent / "several_devices.py"), json.dumps(cases)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout))
+        assert found[-1].pop("devices") == devices
+        assert {case["shared_by"] for case in found[-1].values()} == {devices}
+    for one, four in zip(*(case.values() for case in found), strict=True):
+        np.testing.assert_allclose(four["model"], one["model"], atol=1e-6)
+        assert four["last"]["uplink_bytes"] == one["last"]["uplink_bytes"]
+        assert four["last"]["objective"] == pytest.approx(one["last"]["objective"], rel=1e-5)

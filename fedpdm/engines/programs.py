@@ -128,7 +128,10 @@ def _apply(eqn: JaxprEqn, operands: list[Any], numbers: Iterator[Any]) -> list[A
         params["num_consts"] += len(own[0])
         if "linear" in params:
             params["linear"] = (False,) * len(own[0]) + tuple(params["linear"])
-    results = eqn.primitive.bind(*operands, **params)
+    bound = eqn.primitive.get_bind_params(params)
+    if isinstance(bound, tuple):  # JAX before 0.10
+        operands, bound = [*bound[0], *operands], bound[1]
+    results = eqn.primitive.bind(*operands, **bound)
     return results if eqn.primitive.multiple_results else [results]
 
 

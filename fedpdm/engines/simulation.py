@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedpdm.algorithms.base import Reports, element_wise_mean, replace_rows
 from fedpdm.algorithms.local import Examples
@@ -129,9 +130,10 @@ class Simulation:
         self.compile_seconds, self.compilations = 0.0, 0
         self._compiled: dict[object, Callable[..., Any]] = {}
         self._store: ClientStore | None = None
+        self._mesh = _mesh(schedule, federation.clients)
         self._decide_what_stays(schedule)
         self._data = () if self._brings_data else self._on_device(slice(None))
-        self._test = (jnp.asarray(federation.test_features), jnp.asarray(federation.test_labels))
+        self._test = self._everywhere((jnp.asarray(federation.test_features), jnp.asarray(federation.test_labels)))
         self._begin(schedule)
 
     def _decide_what_stays(self, s: Schedule) -> None:
@@ -150,7 +152,17 @@ class Simulation:
 
     def _on_device(self, clients: Any) -> Arrays:
         federation = self.federation
-        return tuple(jnp.asarray(a[clients]) for a in (federation.features, federation.labels, federation.sizes))
+        data = federation.features, federation.labels, federation.sizes
+        return self._everywhere(tuple(jnp.asarray(a[clients]) for a in data))
+
+    def _everywhere(self, values: Any) -> Any:
+        """The same on every device, if there are several."""
+        return jax.device_put(values, NamedSharding(self._mesh, PartitionSpec())) if self._mesh else values
+
+    @property
+    def devices(self) -> int:
+        """How many devices share the participants of a round."""
+        return self._mesh.size if self._mesh else 1
 
     def restart(self, seed: int) -> None:
         """Begin again with another seed; what was compiled serves again."""
@@ -206,6 +218,7 @@ class Simulation:
         chosen, present = self._who(start, stop)
         who, data, state = self._bring_in(chosen, present)
         call = (jnp.int32(start), jnp.int32(stop), jnp.uint32(s.seed), who)
+        state, call = self._everywhere((state, call))
         advance = self._compile(("rounds", chosen.shape[1]), self._run_rounds, state, call, data, self._test)
         state, measured = advance(state, call, data, self._test)
         self.state = self._take_out(state, chosen)
@@ -348,7 +361,7 @@ class Simulation:
         def body(t: Array, carry: Any) -> Any:
             state, columns = carry
             who = Who(*(part[t - start] for part in participants))
-            state, measured = _one_round(self.setup, t, state, seed, who, data)
+            state, measured = _one_round(self.setup, t, state, seed, who, data, self._mesh)
             x0 = state.server.x0
             state = state._replace(tail_sum=state.tail_sum + jnp.where(t >= tail_start, x0, 0.0))
             wanted = ((t + 1) % s.evaluate_every == 0) | (t + 1 == s.rounds)
@@ -363,7 +376,8 @@ class Simulation:
         columns |= {name: jnp.zeros(s.chunk, jnp.int32) for name in INTEGER_COLUMNS}
         columns["traffic"] = jnp.zeros((s.chunk, *state.traffic.shape), jnp.int32)
         # A loop with dynamic bounds: one compilation, and the same arithmetic, for chunks of every length.
-        return jax.lax.fori_loop(start, stop, body, (state, columns))
+        found = jax.lax.fori_loop(start, stop, body, (state, columns))
+        return jax.lax.with_sharding_constraint(found, NamedSharding(self._mesh, PartitionSpec())) if self._mesh else found
 
     def _diagnose(self, state: SimulationState, data: Arrays) -> tuple[Array, Array]:
         problem, algorithm = self.setup.problem, self.setup.algorithm
@@ -438,7 +452,7 @@ def _add(traffic: Array, sizes: Array) -> Array:
 
 
 def _one_round(
-    setup: Setup, t: Array, state: SimulationState, seed: Array, who: Who, data: Arrays
+    setup: Setup, t: Array, state: SimulationState, seed: Array, who: Who, data: Arrays, mesh: Mesh | None
 ) -> tuple[SimulationState, dict[str, Array]]:
     """Gather the participants' states, let them and the server do their parts, scatter the states back."""
     chosen, present, places, blocks = who
@@ -447,12 +461,14 @@ def _one_round(
     broadcast, downlink, down_bytes = send_down(links, state.downlink, whole, chosen, present, t, state.noise)
     support = shared_support(links, seed, t, broadcast.x0)
 
-    def work(client: Array, block: Array, client_state: Any) -> ClientResult:
+    def work(common: Any, client: Array, block: Array, client_state: Any) -> ClientResult:
+        data, broadcast, support, t, seed = common
         examples = Examples(data[0], data[1], data[2], block)
         return client_round(setup, examples, client_state, broadcast, t, client_key(seed, t, client), support)
 
     own = jax.tree.map(lambda leaf: leaf[places], state.clients)
-    result = _over_clients(setup, work, whole.x0.size * len(chosen))(chosen, blocks, own)
+    common = data, broadcast, support, t, seed
+    result = _over_clients(setup, work, whole.x0.size * len(chosen), mesh)(common, chosen, blocks, own)
     packed = result.packed
     reports = Reports(packed.message, places, present, packed.sent, travel_at(setup, t, setup.local.steps))
     server = server_round(setup, state.server, broadcast, reports)
@@ -484,16 +500,35 @@ def _one_round(
     return state, measured
 
 
-def _over_clients(setup: Setup, work: Callable[..., ClientResult], coordinates: int) -> Callable[..., ClientResult]:
+def _mesh(schedule: Schedule, clients: int) -> Mesh | None:
+    """As many devices as the participants of every round can be shared out to evenly; None: one."""
+    everybody = clients if schedule.all_first else schedule.participants
+    devices = jax.devices()
+    count = max(n for n in range(1, len(devices) + 1) if schedule.participants % n == 0 and everybody % n == 0)
+    return Mesh(np.array(devices[:count]), ("participants",)) if count > 1 else None
+
+
+def _over_clients(
+    setup: Setup, work: Callable[..., ClientResult], coordinates: int, mesh: Mesh | None
+) -> Callable[..., ClientResult]:
     """All participants at once, or, on a CPU, one after the other where memory is what it is about.
 
     Where a step reads all of a client's data, these then stay in the cache for all of its steps; at once, every step would
     stream everybody's from memory. And of models with many coordinates there need not be dozens of half-finished messages.
+    Several devices take equal shares of the participants.
     """
     at_once = setup.local.batch_size and coordinates < MANY_COORDINATES
     if at_once or jax.default_backend() != "cpu":
-        return jax.vmap(work)
-    return lambda *columns: jax.lax.map(lambda row: work(*row), columns)
+        mapped = jax.vmap(work, (None, 0, 0, 0))
+    else:
+
+        def mapped(common: Any, *columns: Any) -> ClientResult:
+            return jax.lax.map(lambda row: work(common, *row), columns)
+
+    if mesh is None:
+        return mapped
+    share = PartitionSpec("participants")
+    return jax.shard_map(mapped, mesh=mesh, in_specs=(PartitionSpec(), share, share, share), out_specs=share, check_vma=False)
 
 
 def _check(setup: Setup, federation: Federation, schedule: Schedule) -> None:
