@@ -2,8 +2,8 @@
 
     python benchmarks/scale.py [--quick] [--out benchmarks/results]
 
-Every point runs in a process of its own, whose largest memory is what the operating system says. Data come from a function of the
-client's number, so that they take no room; what clients keep is in the simulator's store.
+Every point runs in a process of its own, whose largest memory is what the operating system says. Data come from a function of
+the client's number, so that they take no room; what clients keep is in the simulator's store.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def one_point(point: dict[str, Any]) -> dict[str, Any]:
         *(f"local.steps={point['steps']}", f"local.batch_size={min(10, rows)}", "local.step_size=0.1"),
         *("metrics.evaluate_every=1000", f"compression.uplink={point.get('uplink', 1.0)}", "compression.kind=topk"),
     ]
-    import fedpdm.engines.simulation as engine
+    import fedpdm.engines.state as engine
 
     engine.CHUNK = chunk
     simulation = build_simulation(load_config("plain", settings), federation)
@@ -137,12 +137,11 @@ def main() -> None:
             sys.exit(done.stderr)
         row = point | json.loads(done.stdout.splitlines()[-1])
         found.append(row)
-        d = row["classes"] * row["features"]
-        print(
-            f"N={row['clients']:>9,} K={row['participants']:>4} d={d:>10,} Q={row['steps']:>3}: {row['ms_per_round']:9.1f} ms a round "
-            f"(compute {row['ms_compute']:.1f}, data {row['ms_bring_in']:.1f}, store {row['ms_store']:.1f}), {row['peak_gb']:.2f} GB",
-            flush=True,
+        size = (
+            f"N={row['clients']:>9,} K={row['participants']:>4} d={row['classes'] * row['features']:>10,} Q={row['steps']:>3}"
         )
+        parts = f"compute {row['ms_compute']:.1f}, data {row['ms_bring_in']:.1f}, store {row['ms_store']:.1f}"
+        print(f"{size}: {row['ms_per_round']:9.1f} ms a round ({parts}), {row['peak_gb']:.2f} GB", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "scale.json").write_text(json.dumps(found, indent=1) + "\n")
 

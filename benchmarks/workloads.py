@@ -1,4 +1,4 @@
-"""The two workloads that simulators are compared on, as arrays of the right shape; needs NumPy alone, so that peers can use it."""
+"""The two workloads that simulators are compared on, as arrays of the right shape. NumPy alone: peers use it too."""
 
 from typing import NamedTuple
 

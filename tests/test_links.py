@@ -16,7 +16,8 @@ from fedpdm.compression.sparsify import kept
 from fedpdm.compression.wire import decode, encode, make_part
 from fedpdm.config import load_config, validate
 from fedpdm.data import federation_from_arrays
-from fedpdm.engines.simulation import Schedule, Simulation, _add, _totals
+from fedpdm.engines.simulation import Schedule, Simulation
+from fedpdm.engines.state import add_traffic, traffic_totals
 from fedpdm.errors import ConfigError
 from fedpdm.experiment import build_federation, build_setup, build_simulation
 from fedpdm.privacy.mechanism import no_privacy, paper
@@ -192,8 +193,8 @@ def test_totals_add_up_over_rounds_and_survive_many_mebibytes():
     traffic = jnp.zeros((3, 2), jnp.int32)
     sizes = jnp.full((3, 1000), 40_000_017, jnp.int32)
     for _ in range(3):
-        traffic = _add(traffic, sizes)
-    assert _totals(np.asarray(traffic)) == dict.fromkeys(("uplink", "downlink", "index"), 3 * 1000 * 40_000_017)
+        traffic = add_traffic(traffic, sizes)
+    assert traffic_totals(np.asarray(traffic)) == dict.fromkeys(("uplink", "downlink", "index"), 3 * 1000 * 40_000_017)
 
 
 def test_p2_one_vector_instead_of_two_halves_the_uplink():

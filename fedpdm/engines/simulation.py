@@ -6,102 +6,46 @@ It adds nothing to the algorithm but the gather and scatter of the clients' stat
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
-from fedpdm.algorithms.base import Reports, element_wise_mean, replace_rows
-from fedpdm.algorithms.local import Examples
-from fedpdm.compression.links import Downlink, first_downlink, send_down, shared_support
+from fedpdm.compression.links import first_downlink
 from fedpdm.compression.sparsify import kept
 from fedpdm.data.federation import Federation
 from fedpdm.engines.client_store import ClientStore
+from fedpdm.engines.one_round import FLOAT_COLUMNS, INTEGER_COLUMNS, device_mesh, one_round
 from fedpdm.engines.programs import shared_program
+from fedpdm.engines.state import (
+    LINKS,
+    Schedule,
+    SimulationState,
+    Who,
+    initial_model,
+    remembers,
+    rows_of,
+    traffic_totals,
+    with_rows,
+)
 from fedpdm.errors import ConfigError, DivergedError
 from fedpdm.participation import roster
 from fedpdm.privacy.plan import Plan
 from fedpdm.problem.objective import accuracy, local_objectives
-from fedpdm.rounds import ClientResult, Setup, client_key, client_round, server_round, travel_at
+from fedpdm.rounds import Setup
 from fedpdm.theory import stationarity
 
-__all__ = ["Schedule", "Simulation", "SimulationState", "initial_model"]
+__all__ = ["Roster", "Schedule", "Simulation", "SimulationState"]
 
-INITIAL_SCALE = 0.01
-FLOAT_COLUMNS = ("test_accuracy", "nonzero_fraction", "consensus_gap", "local_steps_mean")
-INTEGER_COLUMNS = ("local_steps_max", "bad_client")
-LINKS = ("uplink", "downlink", "index")  # what is counted: bytes each way, and those of the uplink's indices
-CHUNK = 10  # rounds in one call where nothing is diagnosed
 LARGE = 2**30  # bytes: what clients keep, or hold, beyond this is brought in for the participants of a call only
-MANY_COORDINATES = 2**24  # of all participants' models together
-MEBIBYTE = 20  # bits; totals are kept in two words, as 32 bits would not do
 
 Arrays = tuple[Array, ...]
 Roster = list[tuple[np.ndarray, np.ndarray]]  # per round: the chosen clients, and who of them takes part
 # (first round, roster) -> roster: asked before anything of these rounds is computed
 BeforeRelease = Callable[[int, Roster], Roster]
-
-
-class Schedule(NamedTuple):
-    """Who takes part when, and how often what is measured.
-
-    Attributes
-    ----------
-    rounds, participants, seed
-        Number of rounds, clients per round after the first, and the seed of everything random.
-    all_first
-        Whether every client takes part in round 0 (S_0 = all, as in the paper).
-    sampling, cap
-        See `fedpdm.participation.roster`.
-    evaluate_every
-        Rounds between test accuracies.
-    diagnose_every
-        Rounds between values of the objective and of the stationarity measure, which need all training data; 0: never.
-        Also the number of rounds that run in one call, hence between possible checkpoints.
-    tail
-        The averaged model is the mean of x0 over this last share of the rounds.
-    """
-
-    rounds: int
-    participants: int
-    seed: int = 0
-    all_first: bool = True
-    sampling: str = "uniform"
-    cap: int = 0
-    evaluate_every: int = 1
-    diagnose_every: int = 10
-    tail: float = 0.5
-
-    @property
-    def chunk(self) -> int:
-        """Rounds that run in one call."""
-        return self.diagnose_every or CHUNK
-
-
-class SimulationState(NamedTuple):
-    """All that must survive from one call to the next (and hence goes into a checkpoint)."""
-
-    server: Any
-    clients: Any  # client states, stacked: of all clients, or of a call's participants
-    local_models: Array  # the last x_i of every client; without rows if nothing is diagnosed
-    tail_sum: Array  # sum of x0 over the tail so far
-    spent: Array  # per client: sum of (sensitivity / noise)^2 over its releases
-    downlink: Downlink
-    noise: Array  # standard deviation of the noise in x0, roughly: that of the last messages' mean
-    traffic: Array  # [links, 2]: mebibytes and bytes so far
-    stored: Array  # records in the store of clients, if there is one
-
-
-class Who(NamedTuple):
-    """The participants of rounds: [rounds, K] each."""
-
-    clients: Array
-    present: Array  # who of them takes part
-    rows: Array  # where their states are
-    blocks: Array  # where their examples are
 
 
 class Simulation:
@@ -130,7 +74,7 @@ class Simulation:
         self.compile_seconds, self.compilations = 0.0, 0
         self._compiled: dict[object, Callable[..., Any]] = {}
         self._store: ClientStore | None = None
-        self._mesh = _mesh(schedule, federation.clients)
+        self._mesh = device_mesh(schedule, federation.clients)
         self._decide_what_stays(schedule)
         self._data = () if self._brings_data else self._on_device(slice(None))
         self._test = self._everywhere((jnp.asarray(federation.test_features), jnp.asarray(federation.test_labels)))
@@ -239,7 +183,7 @@ class Simulation:
         window = np.pad(window, (0, chosen.size - len(window)), mode="edge")  # always as many, for one compilation
         state = self.state
         if self._store:
-            state = _with_rows(state, jax.tree.map(jnp.asarray, self._store.read(window)))
+            state = with_rows(state, jax.tree.map(jnp.asarray, self._store.read(window)))
         data = self._on_device(window) if self._brings_data else self._data
         rows, blocks = (places if moved else clients for moved in (self._stores, self._brings_data))
         return Who(clients, jnp.asarray(present), rows, blocks), data, state
@@ -248,9 +192,9 @@ class Simulation:
         """Store the rows of a call's participants; what is left is small."""
         if not self._store:
             return state
-        window, rows = np.unique(chosen), _rows(state)
+        window, rows = np.unique(chosen), rows_of(state)
         self._store.append(window, jax.tree.map(np.asarray, rows))
-        return _with_rows(state, jax.tree.map(lambda leaf: leaf[:0], rows))._replace(stored=jnp.int32(self._store.length))
+        return with_rows(state, jax.tree.map(lambda leaf: leaf[:0], rows))._replace(stored=jnp.int32(self._store.length))
 
     def sync(self) -> None:
         """Before the state is kept for later: make sure that what it relies on is on disk."""
@@ -307,7 +251,7 @@ class Simulation:
 
     def traffic(self) -> dict[str, int]:
         """Bytes so far, as encoded: "uplink", "downlink", and "index" for the indices within the uplink."""
-        return _totals(np.asarray(self.state.traffic))
+        return traffic_totals(np.asarray(self.state.traffic))
 
     def paper_bits(self, rounds: int) -> dict[str, int]:
         """Bits of the first `rounds` rounds by the paper's formula 32 k T K, each way."""
@@ -324,10 +268,10 @@ class Simulation:
         return initial() if initial else initial_model(seed, (self.federation.classes, self.federation.features.shape[2]))
 
     def _first_rows(self, seed: Any) -> dict[str, Any]:
-        """All that is kept of one client before it takes part: see `_rows`."""
+        """All that is kept of one client before it takes part: see `rows_of`."""
         x0, algorithm = self._first_model(seed), self.setup.algorithm
         server = algorithm.init_server(x0, 1)
-        return {"clients": algorithm.init_client(x0)} | ({"memory": server.memory[0]} if _remembers(server) else {})
+        return {"clients": algorithm.init_client(x0)} | ({"memory": server.memory[0]} if remembers(server) else {})
 
     def _initial_state(self) -> SimulationState:
         s, clients, algorithm = self.schedule, self.federation.clients, self.setup.algorithm
@@ -336,7 +280,7 @@ class Simulation:
 
         def first_server(x0: Array) -> Any:
             server = algorithm.init_server(x0, clients)
-            return server._replace(memory=server.memory[:stays]) if _remembers(server) else server
+            return server._replace(memory=server.memory[:stays]) if remembers(server) else server
 
         server = jax.jit(first_server)(x0)  # compiled, so that rows that are cut off again never exist
         state = SimulationState(
@@ -361,7 +305,7 @@ class Simulation:
         def body(t: Array, carry: Any) -> Any:
             state, columns = carry
             who = Who(*(part[t - start] for part in participants))
-            state, measured = _one_round(self.setup, t, state, seed, who, data, self._mesh)
+            state, measured = one_round(self.setup, t, state, seed, who, data, self._mesh)
             x0 = state.server.x0
             state = state._replace(tail_sum=state.tail_sum + jnp.where(t >= tail_start, x0, 0.0))
             wanted = ((t + 1) % s.evaluate_every == 0) | (t + 1 == s.rounds)
@@ -413,122 +357,8 @@ class Simulation:
             value = measured[name][t - start].item()
             if name != "bad_client" and value == value:  # a NaN is a measurement that was not due
                 row[name] = float(f"{value:.7g}") if name in FLOAT_COLUMNS else value
-        totals = _totals(measured["traffic"][t - start])
+        totals = traffic_totals(measured["traffic"][t - start])
         return row | {"uplink_bytes": totals["uplink"], "downlink_bytes": totals["downlink"]} | self.paper_bits(t + 1)
-
-
-def initial_model(seed: int, shape: tuple[int, int]) -> Array:
-    """The random point that training begins at, the same in every engine."""
-    key = jax.random.fold_in(jax.random.key(seed), 2**31 - 1)
-    return INITIAL_SCALE * jax.random.normal(key, shape)
-
-
-def _remembers(server: Any) -> bool:
-    """Whether the server keeps a row of its own per client, which is then called its memory."""
-    return hasattr(server, "memory") and len(server.memory) > 0
-
-
-def _rows(state: SimulationState) -> dict[str, Any]:
-    """The tables with a row per client that go to the store, without the models that are kept for the diagnosis alone."""
-    return {"clients": state.clients} | ({"memory": state.server.memory} if _remembers(state.server) else {})
-
-
-def _with_rows(state: SimulationState, rows: dict[str, Any]) -> SimulationState:
-    server = state.server._replace(memory=rows["memory"]) if "memory" in rows else state.server
-    return state._replace(clients=rows["clients"], server=server)
-
-
-def _totals(traffic: np.ndarray) -> dict[str, int]:
-    return {name: (int(high) << MEBIBYTE) + int(low) for name, (high, low) in zip(LINKS, traffic, strict=True)}
-
-
-def _add(traffic: Array, sizes: Array) -> Array:
-    """The totals `[links, 2]` with every message's bytes `[links, messages]` added."""
-    half = MEBIBYTE // 2  # so that a million messages do not overflow a word
-    low = traffic[:, 1] + jnp.sum(sizes & (2**half - 1), axis=1)
-    middle = jnp.sum((sizes >> half) & (2**half - 1), axis=1) + (low >> half)
-    high = traffic[:, 0] + jnp.sum(sizes >> MEBIBYTE, axis=1) + (middle >> half)
-    return jnp.stack([high, ((middle & (2**half - 1)) << half) + (low & (2**half - 1))], axis=1)
-
-
-def _one_round(
-    setup: Setup, t: Array, state: SimulationState, seed: Array, who: Who, data: Arrays, mesh: Mesh | None
-) -> tuple[SimulationState, dict[str, Array]]:
-    """Gather the participants' states, let them and the server do their parts, scatter the states back."""
-    chosen, present, places, blocks = who
-    algorithm, links = setup.algorithm, setup.links
-    whole = algorithm.broadcast(state.server)
-    broadcast, downlink, down_bytes = send_down(links, state.downlink, whole, chosen, present, t, state.noise)
-    support = shared_support(links, seed, t, broadcast.x0)
-
-    def work(common: Any, client: Array, block: Array, client_state: Any) -> ClientResult:
-        data, broadcast, support, t, seed = common
-        examples = Examples(data[0], data[1], data[2], block)
-        return client_round(setup, examples, client_state, broadcast, t, client_key(seed, t, client), support)
-
-    own = jax.tree.map(lambda leaf: leaf[places], state.clients)
-    common = data, broadcast, support, t, seed
-    result = _over_clients(setup, work, whole.x0.size * len(chosen), mesh)(common, chosen, blocks, own)
-    packed = result.packed
-    reports = Reports(packed.message, places, present, packed.sent, travel_at(setup, t, setup.local.steps))
-    server = server_round(setup, state.server, broadcast, reports)
-
-    def put_back(table: Array, rows: Array) -> Array:
-        return replace_rows(table, places, rows, present)
-
-    leaves = jax.tree.leaves(packed.message)
-    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf), axis=(1, 2)) for leaf in leaves]), axis=0) | ~present
-    sizes = jnp.stack([jnp.where(present, packed.bytes, 0), down_bytes, jnp.where(present, packed.index_bytes, 0)])
-    gaps = jnp.sum((result.local_model - server.x0) ** 2, axis=(1, 2))
-    steps = jnp.where(present, result.info.steps, 0)
-    measured = {
-        "nonzero_fraction": jnp.mean(server.x0 != 0),
-        "consensus_gap": jnp.sqrt(element_wise_mean(gaps, present)),
-        "local_steps_mean": element_wise_mean(steps.astype(jnp.float32), present),
-        "local_steps_max": jnp.max(steps),
-        "bad_client": jnp.where(jnp.all(finite), -1, chosen[jnp.argmin(finite)]),
-    }
-    state = state._replace(
-        server=server,
-        clients=jax.tree.map(put_back, state.clients, result.state),
-        local_models=put_back(state.local_models, result.local_model) if len(state.local_models) else state.local_models,
-        spent=state.spent.at[chosen].add(jnp.where(present, result.cost, 0.0)),
-        downlink=downlink,
-        noise=element_wise_mean(result.noise, present) / jnp.sqrt(jnp.maximum(jnp.sum(present), 1)),
-        traffic=_add(state.traffic, sizes),
-    )
-    return state, measured
-
-
-def _mesh(schedule: Schedule, clients: int) -> Mesh | None:
-    """As many devices as the participants of every round can be shared out to evenly; None: one."""
-    everybody = clients if schedule.all_first else schedule.participants
-    devices = jax.devices()
-    count = max(n for n in range(1, len(devices) + 1) if schedule.participants % n == 0 and everybody % n == 0)
-    return Mesh(np.array(devices[:count]), ("participants",)) if count > 1 else None
-
-
-def _over_clients(
-    setup: Setup, work: Callable[..., ClientResult], coordinates: int, mesh: Mesh | None
-) -> Callable[..., ClientResult]:
-    """All participants at once, or, on a CPU, one after the other where memory is what it is about.
-
-    Where a step reads all of a client's data, these then stay in the cache for all of its steps; at once, every step would
-    stream everybody's from memory. And of models with many coordinates there need not be dozens of half-finished messages.
-    Several devices take equal shares of the participants.
-    """
-    at_once = setup.local.batch_size and coordinates < MANY_COORDINATES
-    if at_once or jax.default_backend() != "cpu":
-        mapped = jax.vmap(work, (None, 0, 0, 0))
-    else:
-
-        def mapped(common: Any, *columns: Any) -> ClientResult:
-            return jax.lax.map(lambda row: work(common, *row), columns)
-
-    if mesh is None:
-        return mapped
-    share = PartitionSpec("participants")
-    return jax.shard_map(mapped, mesh=mesh, in_specs=(PartitionSpec(), share, share, share), out_specs=share, check_vma=False)
 
 
 def _check(setup: Setup, federation: Federation, schedule: Schedule) -> None:

@@ -21,7 +21,7 @@ from fedpdm.engines.flower.protocol import Reply, Request
 from fedpdm.engines.flower.replies import Said, sorted_out
 from fedpdm.engines.flower.run_folder import NOISE_NOTES
 from fedpdm.engines.flower.setting import deployed_setup
-from fedpdm.engines.simulation import initial_model
+from fedpdm.engines.state import initial_model
 from fedpdm.errors import UserError
 from fedpdm.participation import roster
 from fedpdm.privacy.accounting import epsilon_of

@@ -1,0 +1,123 @@
+"""What a simulated run consists of between two calls: schedule, state, participants, and bytes so far."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedpdm.compression.links import Downlink
+
+__all__ = [
+    "LINKS",
+    "Schedule",
+    "SimulationState",
+    "Who",
+    "add_traffic",
+    "initial_model",
+    "remembers",
+    "rows_of",
+    "traffic_totals",
+    "with_rows",
+]
+
+INITIAL_SCALE = 0.01
+CHUNK = 10  # rounds in one call where nothing is diagnosed
+LINKS = ("uplink", "downlink", "index")  # what is counted: bytes each way, and those of the uplink's indices
+MEBIBYTE = 20  # bits; totals are kept in two words, as 32 bits would not do
+
+
+class Schedule(NamedTuple):
+    """Who takes part when, and how often what is measured.
+
+    Attributes
+    ----------
+    rounds, participants, seed
+        Number of rounds, clients per round after the first, and the seed of everything random.
+    all_first
+        Whether every client takes part in round 0 (S_0 = all, as in the paper).
+    sampling, cap
+        See `fedpdm.participation.roster`.
+    evaluate_every
+        Rounds between test accuracies.
+    diagnose_every
+        Rounds between values of the objective and of the stationarity measure, which need all training data; 0: never.
+        Also the number of rounds that run in one call, hence between possible checkpoints.
+    tail
+        The averaged model is the mean of x0 over this last share of the rounds.
+    """
+
+    rounds: int
+    participants: int
+    seed: int = 0
+    all_first: bool = True
+    sampling: str = "uniform"
+    cap: int = 0
+    evaluate_every: int = 1
+    diagnose_every: int = 10
+    tail: float = 0.5
+
+    @property
+    def chunk(self) -> int:
+        """Rounds that run in one call."""
+        return self.diagnose_every or CHUNK
+
+
+class SimulationState(NamedTuple):
+    """All that must survive from one call to the next (and hence goes into a checkpoint)."""
+
+    server: Any
+    clients: Any  # client states, stacked: of all clients, or of a call's participants
+    local_models: Array  # the last x_i of every client; without rows if nothing is diagnosed
+    tail_sum: Array  # sum of x0 over the tail so far
+    spent: Array  # per client: sum of (sensitivity / noise)^2 over its releases
+    downlink: Downlink
+    noise: Array  # standard deviation of the noise in x0, roughly: that of the last messages' mean
+    traffic: Array  # [links, 2]: mebibytes and bytes so far
+    stored: Array  # records in the store of clients, if there is one
+
+
+class Who(NamedTuple):
+    """The participants of rounds: [rounds, K] each."""
+
+    clients: Array
+    present: Array  # who of them takes part
+    rows: Array  # where their states are
+    blocks: Array  # where their examples are
+
+
+def initial_model(seed: int, shape: tuple[int, int]) -> Array:
+    """The random point that training begins at, the same in every engine."""
+    key = jax.random.fold_in(jax.random.key(seed), 2**31 - 1)
+    return INITIAL_SCALE * jax.random.normal(key, shape)
+
+
+def remembers(server: Any) -> bool:
+    """Whether the server keeps a row of its own per client, which is then called its memory."""
+    return hasattr(server, "memory") and len(server.memory) > 0
+
+
+def rows_of(state: SimulationState) -> dict[str, Any]:
+    """The tables with a row per client that go to the store, without the models that are kept for the diagnosis alone."""
+    return {"clients": state.clients} | ({"memory": state.server.memory} if remembers(state.server) else {})
+
+
+def with_rows(state: SimulationState, rows: dict[str, Any]) -> SimulationState:
+    """The same with other rows in these tables."""
+    server = state.server._replace(memory=rows["memory"]) if "memory" in rows else state.server
+    return state._replace(clients=rows["clients"], server=server)
+
+
+def traffic_totals(traffic: np.ndarray) -> dict[str, int]:
+    """Bytes by link."""
+    return {name: (int(high) << MEBIBYTE) + int(low) for name, (high, low) in zip(LINKS, traffic, strict=True)}
+
+
+def add_traffic(traffic: Array, sizes: Array) -> Array:
+    """The totals `[links, 2]` with every message's bytes `[links, messages]` added."""
+    half = MEBIBYTE // 2  # so that a million messages do not overflow a word
+    low = traffic[:, 1] + jnp.sum(sizes & (2**half - 1), axis=1)
+    middle = jnp.sum((sizes >> half) & (2**half - 1), axis=1) + (low >> half)
+    high = traffic[:, 0] + jnp.sum(sizes >> MEBIBYTE, axis=1) + (middle >> half)
+    return jnp.stack([high, ((middle & (2**half - 1)) << half) + (low & (2**half - 1))], axis=1)
