@@ -1,8 +1,10 @@
 """The commands `fedpdm flower ...`, the last of them with real processes."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -99,3 +101,20 @@ def test_the_demo_trains_and_stops_everything(tmp_path: Path) -> None:
             assert here not in entry.read_bytes(), "a process was left behind"
         except OSError:
             continue
+
+
+def test_nodes_that_start_at_the_same_moment_do_not_disturb_one_another(tmp_path: Path) -> None:
+    """They share the folder that keeps an app from outside away."""
+    program = (
+        "import os, sys, time; from fedpdm.engines.flower.guard import guarded; "
+        "time.sleep(float(sys.argv[1]) - time.time()); print(guarded(dict(os.environ))['PATH'].split(os.pathsep)[0])"
+    )
+    for attempt in range(3):
+        environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / str(attempt))}
+        command = [sys.executable, "-c", program, str(time.time() + 3.0)]
+        nodes = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(8)]
+        folders = {node.communicate()[0].strip() for node in nodes}
+        assert [node.returncode for node in nodes] == [0] * 8
+        (folder,) = folders
+        assert os.access(Path(folder) / "flwr-clientapp", os.X_OK)
+        assert not [path for path in Path(folder).iterdir() if path.name.startswith(".")]

@@ -13,7 +13,6 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from fedpdm.errors import UserError
-from fedpdm.runs import atomic_write
 
 __all__ = ["guarded", "main"]
 
@@ -28,8 +27,10 @@ def guarded(environment: dict[str, str]) -> dict[str, str]:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name in _PROGRAMS:
             if not (folder / name).is_file() or (folder / name).read_text() != text:
-                atomic_write(folder / name, text.encode())
-            (folder / name).chmod(0o700)
+                own = folder / f".{name}.{os.getpid()}"  # nodes may be started at the same moment
+                own.write_text(text)
+                own.chmod(0o700)
+                own.replace(folder / name)
     except OSError as error:
         raise UserError(
             f"The folder {folder} cannot be written: {error.strerror}. Set XDG_CACHE_HOME to another place."
