@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types docs package-check lock clean
+.PHONY: demo test lint types docs bench bench-peers package-check lock clean
 
 demo: $(STAMP)
 	$(BIN)/fedpdm run demo
@@ -24,6 +24,15 @@ types: $(STAMP)
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
+# How fast a round is, against a Numba program and the peers that are installed; then many clients and large models.
+bench: $(STAMP)
+	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/scale.py
+
+# Other simulators, each in an environment of its own under .venv-peers.
+bench-peers:
+	sh scripts/install_peers.sh "$(PYTHON)"
+
 # Build in one empty environment, install the wheel in another, train from there.
 package-check:
 	sh scripts/check_package.sh "$(PYTHON)"
@@ -42,4 +51,4 @@ lock: $(STAMP)
 	$(BIN)/python -m pip freeze --exclude-editable | grep -v '^fedpdm' > constraints.txt
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-peers build dist .pytest_cache .ruff_cache .hypothesis

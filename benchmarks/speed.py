@@ -141,6 +141,34 @@ def busy() -> float:
         return (time.process_time() - processor) / (time.perf_counter() - wall) / cores
 
 
+def peaks() -> dict[str, float]:
+    """What this machine can do at most: multiply-adds of a large matrix product, and bytes read from memory by all cores."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    matrix = np.random.default_rng(0).standard_normal((2048, 2048), np.float32)
+    cores = len(os.sched_getaffinity(0))
+    parts = np.array_split(np.ones(2**27, np.float32), cores)
+
+    def best(work: Callable[[], Any]) -> float:
+        seconds = []
+        for _ in range(5):
+            began = time.perf_counter()
+            work()
+            seconds.append(time.perf_counter() - began)
+        return min(seconds)
+
+    with ThreadPoolExecutor(cores) as pool:
+        reading = best(lambda: list(pool.map(np.sum, parts)))
+    return {"gflops": 2e-9 * 2048**3 / best(lambda: matrix @ matrix), "gbytes_per_second": 1e-9 * 2**29 / reading}
+
+
+def needs(w: Workload) -> dict[str, float]:
+    """What a round cannot do without: operations, and bytes that are not in a cache."""
+    examples, coordinates = PARTICIPANTS * STEPS * BATCH, w.classes * w.features
+    operations = examples * 4 * w.features + PARTICIPANTS * STEPS * coordinates * 12  # dot and update; drift with its division
+    return {"mflop": 1e-6 * operations, "mbytes": 1e-6 * 4 * (examples * w.features + 4 * PARTICIPANTS * coordinates)}
+
+
 def measure(workload: str, repeats: int, only: list[str]) -> dict[str, dict[str, Any]]:
     w = WORKLOADS[workload]
     runs = {name: make() for name, make in contestants(workload).items() if not only or any(part in name for part in only)}
@@ -200,7 +228,13 @@ def main() -> None:
         results[workload] = measure(workload, options.repeats, options.only)
         shares.append(look("after"))
     options.out.mkdir(parents=True, exist_ok=True)
-    document = {"machine": f"{platform.machine()}, {os.cpu_count()} cores", "shares": shares, "results": results}
+    document = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "share_of_the_machine": shares,
+        "peaks": peaks(),
+        "needs": {workload: needs(WORKLOADS[workload]) for workload in options.workload},
+        "results": results,
+    }
     (options.out / "speed.json").write_text(json.dumps(document, indent=1) + "\n")
     draw(results, options.out / "speed.png")
     for workload, found in results.items():

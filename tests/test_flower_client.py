@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
+import polars
 import pytest
 from flower_kit import (
     CLASSES,
@@ -457,10 +458,11 @@ def test_a_table_is_encoded_by_the_public_schema_whatever_rows_a_node_has(tmp_pa
     header, *rows = (tmp_path / "all.csv").read_text().splitlines()
     for client in range(2):
         (tmp_path / f"{client}.csv").write_text("\n".join([header, *rows[client * 40 : client * 40 + 40]]) + "\n")
+    polars.read_csv(tmp_path / "1.csv").write_parquet(tmp_path / "1.parquet")
     (tmp_path / "policy.toml").write_text(PERMISSIVE)
     nodes = [
-        Node(Source(i, tmp_path / f"{i}.csv", schema, None), tmp_path / f"client-{i}", tmp_path / "policy.toml")
-        for i in range(2)
+        Node(Source(i, tmp_path / name, schema, None), tmp_path / f"client-{i}", tmp_path / "policy.toml")
+        for i, name in enumerate(("0.csv", "1.parquet"))
     ]
     config = configure("data.name=own", "data.clients=2", "rounds.participants=0", "data.scaling=bounded")
     server = coordinator(tmp_path / "shape", config)
