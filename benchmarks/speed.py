@@ -114,7 +114,7 @@ def contestants(workload: str) -> dict[str, Callable[[], Run]]:
         table[f"fedpdm: {name}"] = lambda name=name: ours(w, f"algorithm.name={name}")
     table["fedpdm: fedpdm, noise, clip, top-k 10 %"] = lambda: ours(w, *THIN)
     table["fedpdm: fedpdm, XLA alone"] = lambda: ours(w, native=False)
-    for path in sorted((HERE / "peers").glob("*.py")):
+    for path in sorted((HERE / "peers").glob("[!_]*.py")):
         python = PEERS / path.stem / "bin" / "python"
         if python.exists():
             table[f"peer: {path.stem}"] = lambda path=path, python=python: peer(path.stem, python, workload)
