@@ -116,6 +116,27 @@ POINTS: list[dict[str, Any]] = [
 ]
 
 
+def draw(found: list[dict[str, Any]], path: Path) -> None:
+    """Time and memory against each of the sizes."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), layout="constrained")
+    keys = {"N": "clients", "K": "participants", "Q": "steps", "d": "size"}
+    for axis, (curve, key) in zip(axes, keys.items(), strict=True):
+        rows = [row | {"size": row["classes"] * row["features"]} for row in found if row["curve"] == curve]
+        memory = axis.twinx()
+        for kind in sorted({row["classes"] for row in rows}):
+            same = sorted((row for row in rows if row["classes"] == kind), key=lambda row: row[key])
+            label = f"d={same[0]['size']:,}" if curve == "N" else None
+            axis.plot([row[key] for row in same], [row["ms_per_round"] for row in same], "o-", label=label)
+            memory.plot([row[key] for row in same], [row["peak_gb"] for row in same], "s:", color="0.5")
+        axis.set(xscale="log", yscale="log", xlabel=f"{curve} ({key})" if key != "size" else "d", ylabel="ms a round")
+        memory.set(ylabel="GB (dotted)", ylim=(0, 6.5))
+        if curve == "N":
+            axis.legend()
+    figure.savefig(path, dpi=100)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the first points only")
@@ -144,6 +165,8 @@ def main() -> None:
         print(f"{size}: {row['ms_per_round']:9.1f} ms a round ({parts}), {row['peak_gb']:.2f} GB", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "scale.json").write_text(json.dumps(found, indent=1) + "\n")
+    if not (options.quick or options.curve):
+        draw(found, options.out / "scale.png")
 
 
 if __name__ == "__main__":

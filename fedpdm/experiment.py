@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -207,7 +207,7 @@ def build_simulation(
     r = config.rounds
     setup, plan = build_setup(config, federation, loss, penalty)
     if plan and math.isfinite(setup.problem.loss.smoothness(1.0)):  # a bound that comes from the features' norms
-        require_radius(federation, radius_of(config) or 1.0)
+        federation = within_radius(federation, radius_of(config) or 1.0)
     schedule = Schedule(
         rounds=r.total,
         participants=r.participants,
@@ -220,14 +220,33 @@ def build_simulation(
     return Simulation(setup, federation, schedule, plan)
 
 
-def require_radius(federation: Federation, radius: float) -> None:
-    """Refuse features beyond the radius: the sensitivity bounds would not hold for them."""
-    largest = float(np.sqrt((federation.features.astype(np.float64) ** 2).sum(axis=2).max()))
-    if not largest <= radius * (1 + 1e-6):
-        raise ConfigError(
-            f"An example's features have norm {largest:.6g}, above the radius {radius:g} that the privacy guarantee "
-            "assumes: cut them with fedpdm.data.clip_norms first, or raise data.radius."
-        )
+def within_radius(federation: Federation, radius: float) -> Federation:
+    """Refuse features beyond the radius: the sensitivity bounds would not hold for them.
+
+    Features that are read when they are needed are checked then.
+    """
+    watched = _Watched(federation.features, radius)
+    if type(federation.features) is np.ndarray:
+        watched[slice(None)]
+        return federation
+    return federation._replace(features=cast(np.ndarray, watched))
+
+
+class _Watched:
+    """Features of clients that pass only if they are within the radius."""
+
+    def __init__(self, features: np.ndarray, radius: float) -> None:
+        self.shape, self._features, self._radius = features.shape, features, radius
+
+    def __getitem__(self, clients: Any) -> np.ndarray:
+        found = self._features[clients]
+        largest = float(np.sqrt((found.astype(np.float64) ** 2).sum(axis=2).max()))
+        if not largest <= self._radius * (1 + 1e-6):
+            raise ConfigError(
+                f"An example's features have norm {largest:.6g}, above the radius {self._radius:g} that the privacy guarantee "
+                "assumes: cut them with fedpdm.data.clip_norms first, or raise data.radius."
+            )
+        return found
 
 
 def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRows | None = None) -> dict[str, Any]:

@@ -60,6 +60,25 @@ def test_the_store_changes_nothing(monkeypatch, algorithm: str, rule: str) -> No
     assert all(leaf.shape[0] != 40 for leaf in jax.tree.leaves(windowed.state.clients))
 
 
+def test_a_private_run_checks_what_it_reads(monkeypatch) -> None:
+    """With data that come when they are needed: the same model, and an example beyond the radius is refused all the same."""
+    federation = random_federation(SIZES)
+    features = federation.features / np.float32(1.001 * np.linalg.norm(federation.features, axis=2).max())
+    private = ["privacy.mechanism=sound", "privacy.epsilon=1", "local.batch_size=0", "compression.uplink=1", "data.clients=40"]
+    config = config_of("fedpdm", "dual-memory", *private, "rounds.sampling=cycle", "local.step_size=0.5")
+    models = []
+    for held in (features, OnDemand(features)):
+        simulation = build_simulation(config, federation._replace(features=held))
+        list(simulation.rows())
+        models.append(simulation.model)
+    assert simulation._brings_data
+    np.testing.assert_array_equal(models[0], models[1])
+    beyond = features.copy()
+    beyond[simulation._roster[0][0][0], 0] *= 100
+    with pytest.raises(ConfigError, match="above the radius 1"):
+        list(build_simulation(config, federation._replace(features=OnDemand(beyond))).rows())
+
+
 def test_a_run_with_a_store_is_killed_and_goes_on(monkeypatch, tmp_path: Path) -> None:
     """What the log holds beyond the last checkpoint is cut off again."""
     monkeypatch.setattr(module, "LARGE", 100)
