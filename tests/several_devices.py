@@ -10,11 +10,17 @@ from conftest import random_federation
 from fedpdm.config import load_config
 from fedpdm.experiment import build_simulation
 
-found = {"devices": jax.device_count()}
-federation = random_federation([12] * 8)
-for settings in json.loads(sys.argv[1]):
-    simulation = build_simulation(load_config("plain", settings), federation)
-    rows = list(simulation.rows())
-    name = " ".join(settings)
-    found[name] = {"model": np.asarray(simulation.model).tolist(), "shared_by": simulation.devices, "last": rows[-1]}
-print(json.dumps(found))
+
+def main() -> None:
+    found = {"devices": jax.device_count()}
+    federation = random_federation([12] * 8)
+    for settings in json.loads(sys.argv[1]):
+        simulation = build_simulation(load_config("plain", settings), federation)
+        rows = list(simulation.rows())
+        name = " ".join(settings)
+        found[name] = {"model": np.asarray(simulation.model).tolist(), "shared_by": simulation.devices, "last": rows[-1]}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
