@@ -131,6 +131,8 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
             axis.plot([row[key] for row in same], [row["ms_per_round"] for row in same], "o-", label=label)
             memory.plot([row[key] for row in same], [row["peak_gb"] for row in same], "s:", color="0.5")
         axis.set(xscale="log", yscale="log", xlabel=f"{curve} ({key})" if key != "size" else "d", ylabel="ms a round")
+        times = [row["ms_per_round"] for row in rows]
+        axis.set_ylim(min(times) / 3, max(times) * 3)
         memory.set(ylabel="GB (dotted)", ylim=(0, 6.5))
         if curve == "N":
             axis.legend()

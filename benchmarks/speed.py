@@ -197,9 +197,9 @@ def draw(results: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
         values = [found[name]["ms_per_round"] for name in names]
         colours = ["0.6" if "peer" in name else "tab:blue" if "fedpdm:" in name else "tab:orange" for name in names]
         axis.barh(names, values, color=colours)
-        axis.set(xscale="log", title=workload, xlabel="ms a round")
+        axis.set(xscale="log", title=workload, xlabel="ms a round", xlim=(min(values) / 2, max(values) * 4))
         for place, value in enumerate(values):
-            axis.text(value, place, f" {value:.2g}", va="center", fontsize=8)
+            axis.text(value, place, f" {value:.3g}", va="center", fontsize=8)
     figure.savefig(path, dpi=110)
 
 
