@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -101,6 +102,36 @@ def test_the_demo_trains_and_stops_everything(tmp_path: Path) -> None:
             assert here not in entry.read_bytes(), "a process was left behind"
         except OSError:
             continue
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_client_process_ends_when_its_node_is_gone(watched: bool) -> None:
+    """Its main thread waits in a lock, where it sees no signal that another thread raises. Unwatched it stays: the control."""
+    child = f"""
+import os, threading
+from fedpdm.engines.flower.guard import end_with_parent
+if {watched}:
+    end_with_parent(0.2, 0.05)
+print(os.getpid(), flush=True)
+threading.Event().wait()
+"""
+    parent = (
+        "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=subprocess.PIPE, stderr=-3); "
+        "print(child.stdout.readline().decode(), flush=True)"
+    )
+    command = [sys.executable, "-c", parent, child]
+    process = int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    cmdline = Path(f"/proc/{process}/cmdline")
+    until = time.monotonic() + (30.0 if watched else 2.0)
+    while cmdline.is_file() and cmdline.read_bytes() and time.monotonic() < until:
+        time.sleep(0.05)
+    try:
+        alive = bool(cmdline.read_bytes())
+    except OSError:
+        alive = False
+    if alive:
+        os.kill(process, signal.SIGKILL)
+    assert alive is not watched
 
 
 def test_nodes_that_start_at_the_same_moment_do_not_disturb_one_another(tmp_path: Path) -> None:

@@ -8,13 +8,15 @@ even unpacked. The other kinds of task that Flower knows are refused.
 
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
 from fedpdm.errors import UserError
 
-__all__ = ["guarded", "main"]
+__all__ = ["end_with_parent", "guarded", "main"]
 
 _PROGRAMS = ("flwr-clientapp", "flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
 
@@ -38,12 +40,30 @@ def guarded(environment: dict[str, str]) -> dict[str, str]:
     return environment | {"PATH": f"{folder}{os.pathsep}{environment.get('PATH', '')}"}
 
 
+def end_with_parent(seconds: float = 20.0, every: float = 1.0) -> None:
+    """End this process so many seconds after the one that started it is gone.
+
+    Flower asks such an orphan to leave by a signal, which a main thread that waits within a library does not see. Nothing is
+    lost by an end at any moment: what is on disk is what it would be after a kill -9, and nobody would take the reply.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(every)
+        time.sleep(seconds)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="fedpdm-parent").start()
+
+
 def main() -> None:
     """Stand in for the programs that a SuperNode starts."""
     name = Path(sys.argv[0]).name
     if name != "flwr-clientapp":
         print(f"fedpdm: this node runs the ClientApp of fedpdm alone, not {name}.", file=sys.stderr)
         sys.exit(1)
+    end_with_parent()
     from flwr.supernode.cli import flwr_clientapp
     from flwr.supernode.runtime import run_clientapp
 
@@ -51,7 +71,7 @@ def main() -> None:
 
     for replaced in ("install_from_fab", "get_load_client_app_fn"):
         if not callable(getattr(run_clientapp, replaced, None)):  # else the node would run what it was sent
-            sys.exit(f"fedpdm: this release of Flower has no {replaced}: install flwr>=1.41,<1.42.")
+            sys.exit(f"fedpdm: this release of Flower has no {replaced}: install flwr>=1.41,<1.43.")
     run_clientapp.install_from_fab = lambda *_, **__: None  # type: ignore[assignment]
     run_clientapp.get_load_client_app_fn = lambda **_: lambda *_: app  # type: ignore[assignment]
     flwr_clientapp()

@@ -208,16 +208,24 @@ class LocalFederation:
                 start_new_session=True,  # so that what it starts can be stopped with it
             )
 
-    def find(self, name: str, program: str) -> list[int]:
-        """The ids of the processes of this program that the named process started, directly or not."""
-        family, found = [self.processes[name].pid], []
+    def _family(self, name: str) -> list[int]:
+        """The ids of the named process and of what it started, directly or not."""
+        family = [self.processes[name].pid]
         for parent in family:
             for entry in Path(f"/proc/{parent}/task").glob("*/children"):
                 with suppress(OSError):  # it has ended meanwhile
                     family += map(int, entry.read_text().split())
-            with suppress(OSError):
-                found += [parent] if program in Path(f"/proc/{parent}/cmdline").read_text() else []
-        return found
+        return family
+
+    def find(self, name: str, program: str) -> list[int]:
+        """The ids of the processes of this program that the named process started, directly or not."""
+        return [process for process in self._family(name) if program.encode() in _read(process, "cmdline")]
+
+    def left(self) -> list[int]:
+        """The ids of all processes of this federation, told by their environment: also of those whose parents are gone."""
+        mark = f"FLWR_HOME={self.environment['FLWR_HOME']}".encode()
+        ids = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+        return [process for process in ids if mark in _read(process, "environ").split(b"\0") and process != os.getpid()]
 
     def kill(self, name: str) -> None:
         """kill -9 of this process alone; what it started lives on, as after a real crash."""
@@ -226,20 +234,36 @@ class LocalFederation:
         process.wait()
 
     def stop_one(self, name: str, seconds: float = 10.0) -> None:
-        """Stop a process and all that it started."""
-        process = self.processes.pop(name)
-        group = process.pid  # it leads its own session
-        for sent in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(group, sent)
-            except ProcessLookupError:
-                return
-            try:
-                process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                continue
+        """Stop a process and all that it started, also what leads a session of its own (Flower's SuperExec does)."""
+        family = self._family(name)
+        self._end(family, seconds, self.processes.pop(name))
 
     def stop(self) -> None:
-        """Stop everything that was started, the nodes first."""
+        """Stop everything that was started, the nodes first, then what a killed process left behind."""
         for name in sorted(self.processes, key=lambda name: name == "superlink"):
             self.stop_one(name)
+        self._end(self.left(), 2.0)
+
+    def _end(self, processes: list[int], seconds: float, own: subprocess.Popen[bytes] | None = None) -> None:
+        """SIGTERM, and SIGKILL to what is still there after these seconds; returns when all are gone."""
+        for sent, wait in ((signal.SIGTERM, seconds), (signal.SIGKILL, seconds)):
+            with suppress(ProcessLookupError):
+                if own is not None:
+                    os.killpg(own.pid, sent)  # it leads a session; this is all that there is without /proc
+            for process in processes:
+                with suppress(ProcessLookupError):
+                    os.kill(process, sent)
+            until = time.monotonic() + wait
+            while time.monotonic() < until:
+                processes = [process for process in processes if _read(process, "cmdline")]  # a zombie has none
+                if not processes and (own is None or own.poll() is not None):
+                    return
+                time.sleep(0.05)
+
+
+def _read(process: int, what: str) -> bytes:
+    """What /proc says of a process; nothing if it has ended."""
+    try:
+        return Path(f"/proc/{process}/{what}").read_bytes()
+    except OSError:
+        return b""
