@@ -20,8 +20,13 @@ from fedpdm.version import __version__
 
 __all__ = ["QUIET", "LocalFederation", "leave_on_sigterm", "write_app"]
 
-# Flower reports nothing to its makers, and looks for no updates; nor does Ray.
-QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+# Flower reports nothing to its makers, looks for no updates, and installs nothing that an app asks for; Ray reports nothing either.
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 POLL = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}  # on one machine there is no reason to wait a second for every process
 CONNECTION = "local-fedpdm"
 START_SECONDS = 60.0
@@ -132,7 +137,6 @@ class LocalFederation:
             *("flower-superlink", "--host", "127.0.0.1", "--port", str(self.port)),
             *("--ssl-ca-certfile", authority, "--ssl-certfile", certificate, "--ssl-keyfile", key),
             *("--enable-supernode-auth", "--database", str(self.folder / "superlink.sqlite")),
-            "--disable-runtime-dependency-installation",
         )
         until = time.monotonic() + START_SECONDS
         while True:
