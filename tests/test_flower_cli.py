@@ -116,7 +116,7 @@ print(os.getpid(), flush=True)
 threading.Event().wait()
 """
     parent = (
-        "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=subprocess.PIPE, stderr=-3); "
+        "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=-1, stderr=-3); "
         "print(child.stdout.readline().decode(), flush=True)"
     )
     command = [sys.executable, "-c", parent, child]
