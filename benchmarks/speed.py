@@ -19,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numba import njit
 
@@ -75,6 +77,29 @@ def ours(workload: Workload, *settings: str, native: bool = True) -> Run:
         simulation.advance()
 
     run(workload.rounds)
+    return run
+
+
+WHOLE_STEPS, WHOLE_ROUNDS = 20, 10  # of local steps that use all of a client's examples
+
+
+def products(workload: Workload) -> Run:
+    """The matrix products of such steps and nothing else: scores and gradients, one client after the other, by XLA."""
+    features = jnp.asarray(arrays(workload)[0][:PARTICIPANTS])
+
+    def steps(client: jax.Array) -> jax.Array:
+        def step(_: int, x: jax.Array) -> jax.Array:
+            return 1e-3 * (x @ client.T) @ client
+
+        return jax.lax.fori_loop(0, WHOLE_STEPS, step, client[: workload.classes])
+
+    round_of = jax.jit(lambda features: jax.lax.map(steps, features))
+
+    def run(rounds: int) -> None:
+        for _ in range(rounds):
+            round_of(features).block_until_ready()
+
+    run(2)
     return run
 
 
@@ -169,6 +194,21 @@ def needs(w: Workload) -> dict[str, float]:
     return {"mflop": 1e-6 * operations, "mbytes": 1e-6 * 4 * (examples * w.features + 4 * PARTICIPANTS * coordinates)}
 
 
+def whole_batches(workload: str, repeats: int) -> dict[str, float]:
+    """Steps on all examples (the default of the sound mechanism), against their matrix products."""
+    w = WORKLOADS[workload]._replace(rounds=WHOLE_ROUNDS)
+    settings = "local.batch_size=0", f"local.steps={WHOLE_STEPS}", "problem.loss=softmax"
+    runs = {"fedpdm_ms": ours(w, *settings), "products_ms": products(w)}
+    times = {name: [] for name in runs}
+    for _ in range(repeats):
+        for name, run in runs.items():
+            began = time.perf_counter()
+            run(w.rounds)
+            times[name].append(1e3 * (time.perf_counter() - began) / w.rounds)
+    found = {name: statistics.median(measured) for name, measured in times.items()}
+    return found | {"ratio": found["fedpdm_ms"] / found["products_ms"]}
+
+
 def measure(workload: str, repeats: int, only: list[str]) -> dict[str, dict[str, Any]]:
     w = WORKLOADS[workload]
     runs = {name: make() for name, make in contestants(workload).items() if not only or any(part in name for part in only)}
@@ -223,9 +263,10 @@ def main() -> None:
         return share
 
     shares = [look("before")]
-    results = {}
+    results, whole = {}, {}
     for workload in options.workload:
         results[workload] = measure(workload, options.repeats, options.only)
+        whole[workload] = whole_batches(workload, options.repeats)
         shares.append(look("after"))
     options.out.mkdir(parents=True, exist_ok=True)
     document = {
@@ -234,6 +275,7 @@ def main() -> None:
         "peaks": peaks(),
         "needs": {workload: needs(WORKLOADS[workload]) for workload in options.workload},
         "results": results,
+        "whole_batches": whole,
     }
     (options.out / "speed.json").write_text(json.dumps(document, indent=1) + "\n")
     draw(results, options.out / "speed.png")
@@ -241,6 +283,8 @@ def main() -> None:
         print(f"\n{workload}: ms a round, and ratio to the Numba reference of FedPDM")
         for name, row in sorted(found.items(), key=lambda item: item[1]["ms_per_round"]):
             print(f"  {row['ms_per_round']:9.3f}  {row['ratio']:6.2f}  {name}")
+        both = whole[workload]
+        print(f"  whole batches: {both['fedpdm_ms']:.1f} ms a round, their matrix products {both['products_ms']:.1f}")
     print(f"\nWritten: {options.out / 'speed.json'}, {options.out / 'speed.png'}")
 
 

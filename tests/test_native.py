@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import random_federation
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -17,7 +17,7 @@ from fedpdm.algorithms.local import Examples, LocalPlan, solve
 from fedpdm.config import load_config
 from fedpdm.experiment import build_simulation
 from fedpdm.native import SWITCH
-from fedpdm.native.linear import _order
+from fedpdm.native.linear import DRAW_BITS, _draw, _order
 from fedpdm.problem import Problem, penalties
 from fedpdm.problem.losses import LOSSES, restricted
 
@@ -95,11 +95,27 @@ def test_runs_with_and_without_the_kernel_agree(monkeypatch, algorithm, tmp_path
     np.testing.assert_allclose(models[0], models[1], atol=2e-6)
 
 
-@given(arrays(np.float32, st.integers(1, 40), elements=st.integers(0, 99).map(lambda i: i / 100)))
+@given(arrays(np.int64, st.integers(1, 40), elements=st.sampled_from([*range(99), 2**DRAW_BITS // 3, 2**DRAW_BITS - 1])))
 def test_the_order_is_the_stable_sort(draws) -> None:
     order, starts = np.empty(len(draws), np.int64), np.empty(len(draws) + 1, np.int64)
-    _order(draws, len(draws), order, starts)
+    _order(draws, order, starts)
     np.testing.assert_array_equal(order, np.argsort(draws, kind="stable"))
+
+
+@settings(deadline=None)  # the first call compiles
+@given(st.integers(0, 2**32 - 1))
+def test_the_draws_are_those_of_jax(seed) -> None:
+    key = jax.random.fold_in(jax.random.key(seed), 7)
+    draws = np.empty(33, np.int64)
+    _draw(np.asarray(jax.random.key_data(key)), draws)
+    np.testing.assert_array_equal(draws / 2**DRAW_BITS, jax.random.uniform(key, (50,))[:33])
+
+
+def test_another_generator_is_left_to_jax(monkeypatch) -> None:
+    problem, plan = Problem(LOSSES["logistic"](), penalties.l1(0.1)), LocalPlan(5, 4, 0.2)
+    with jax.default_prng_impl("rbg"):
+        native, plain = both_ways(monkeypatch, problem, plan)
+    np.testing.assert_allclose(native[0], plain[0], atol=2e-6)
 
 
 def test_calls_at_the_same_time_do_not_disturb_one_another() -> None:

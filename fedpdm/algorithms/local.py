@@ -93,7 +93,7 @@ def _batches(plan: LocalPlan, examples: Examples, key: Array) -> Callable[[Array
         everything = (*own, jnp.where(rows < size, 1.0 / size, 0.0))
         return lambda step: everything
     # A random order of the client's own rows, first; the padding comes last.
-    order = jnp.argsort(jnp.where(rows < size, _draws(examples, key), 2.0))
+    order = jnp.argsort(jnp.where(rows < size, jax.random.uniform(key, rows.shape), 2.0))
     weights = jnp.full(plan.batch_size, 1.0 / plan.batch_size)
 
     def batch(step: Array) -> tuple[Array, Array, Array]:
@@ -103,12 +103,7 @@ def _batches(plan: LocalPlan, examples: Examples, key: Array) -> Callable[[Array
     return batch
 
 
-def _draws(examples: Examples, key: Array) -> Array:
-    """A client's rows are visited in the order of these numbers."""
-    return jax.random.uniform(key, (examples.labels.shape[1],))
-
-
-def _native_serves(problem: Problem, plan: LocalPlan, dtype: Any, *hooks: object) -> bool:
+def _native_serves(problem: Problem, plan: LocalPlan, key: Array, dtype: Any, *hooks: object) -> bool:
     """Whether the local problem is one that `fedpdm.native.linear` knows, on a machine where it is faster."""
     known = problem.loss.native
     return (
@@ -119,6 +114,8 @@ def _native_serves(problem: Problem, plan: LocalPlan, dtype: Any, *hooks: object
         and problem.penalty_by == "prox"
         and all(hook is None for hook in hooks)
         and dtype == jnp.float32
+        and str(jax.random.key_impl(key)) == "threefry2x32"
+        and jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
         and jax.default_backend() == "cpu"
         and native_kernels()
     )
@@ -142,7 +139,7 @@ def solve(
     disjoint as long as `steps * batch_size` does not exceed the client's size; beyond that the same order is
     gone through again. With a `support` the steps move its coordinates only.
     """
-    if _native_serves(problem, plan, x0.dtype, gradient_noise, support):
+    if _native_serves(problem, plan, key, x0.dtype, gradient_noise, support):
         return _solve_natively(problem, plan, examples, x0, linear_term, weight, step_size, key)
     batch_of = _batches(plan, examples, key)
 
@@ -205,7 +202,7 @@ def _solve_natively(
         numbers,
         (examples.features, examples.labels, examples.sizes),
         examples.client,
-        _draws(examples, key),
+        jax.random.key_data(key),
         x0,
         jnp.broadcast_to(jnp.asarray(linear_term, x0.dtype), x0.shape),
     )

@@ -43,6 +43,7 @@ LOGISTIC, SOFTMAX = 0, 1
 KINDS = {"logistic": LOGISTIC, "softmax": SOFTMAX}
 # Sums may be taken in any order, so that they are vectorised; NaN and infinity stay what they are.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
+DRAW_BITS = 23
 
 
 class Numbers(NamedTuple):
@@ -56,16 +57,48 @@ class Numbers(NamedTuple):
     tolerance: Array | float
 
 
+@njit
+def _rotate(x: np.uint32, bits: int) -> np.uint32:
+    return np.uint32((x << np.uint32(bits)) | (x >> np.uint32(32 - bits)))
+
+
+@njit
+def _four_rounds(x: np.uint32, y: np.uint32, a: int, b: int, c: int, d: int) -> tuple[np.uint32, np.uint32]:
+    x = np.uint32(x + y)
+    y = _rotate(y, a) ^ x
+    x = np.uint32(x + y)
+    y = _rotate(y, b) ^ x
+    x = np.uint32(x + y)
+    y = _rotate(y, c) ^ x
+    x = np.uint32(x + y)
+    return x, _rotate(y, d) ^ x
+
+
 @njit(error_model="numpy")
-def _order(draws: np.ndarray, size: int, order: np.ndarray, starts: np.ndarray) -> None:
-    """The stable argsort of the first `size` draws, which are uniform in [0, 1): by buckets of about one each."""
-    starts[: size + 1] = 0
+def _draw(key: np.ndarray, draws: np.ndarray) -> None:
+    """`jax.random.uniform` with a threefry key, times 2^23: the counter-based generator Threefry-2x32 with 20 rounds."""
+    k0, k1 = key
+    k2 = np.uint32(k0 ^ k1 ^ np.uint32(0x1BD11BDA))
+    for i in range(draws.shape[0]):
+        x, y = _four_rounds(k0, np.uint32(np.uint32(i) + k1), 13, 15, 26, 6)
+        x, y = _four_rounds(np.uint32(x + k1), np.uint32(y + k2 + np.uint32(1)), 17, 29, 16, 24)
+        x, y = _four_rounds(np.uint32(x + k2), np.uint32(y + k0 + np.uint32(2)), 13, 15, 26, 6)
+        x, y = _four_rounds(np.uint32(x + k0), np.uint32(y + k1 + np.uint32(3)), 17, 29, 16, 24)
+        x, y = _four_rounds(np.uint32(x + k1), np.uint32(y + k2 + np.uint32(4)), 13, 15, 26, 6)
+        draws[i] = (np.uint32(x + k2) ^ np.uint32(y + k0 + np.uint32(5))) >> np.uint32(9)
+
+
+@njit(error_model="numpy")
+def _order(draws: np.ndarray, order: np.ndarray, starts: np.ndarray) -> None:
+    """The stable argsort of the draws, which are uniform in 0 ... 2^23 - 1: by buckets of about one each."""
+    size = draws.shape[0]
+    starts[:] = 0
     for row in range(size):
-        starts[min(int(draws[row] * size), size - 1) + 1] += 1
+        starts[((draws[row] * size) >> DRAW_BITS) + 1] += 1
     for bucket in range(size):
         starts[bucket + 1] += starts[bucket]
     for row in range(size):
-        bucket = min(int(draws[row] * size), size - 1)
+        bucket = (draws[row] * size) >> DRAW_BITS
         order[starts[bucket]] = row
         starts[bucket] += 1
     for place in range(1, size):  # within buckets, as they are in order
@@ -92,29 +125,50 @@ def _add(target: np.ndarray, factor: np.float32, values: np.ndarray) -> None:
 
 
 @njit(error_model="numpy")
-def _slopes(kind: int, clip: np.float32, model: np.ndarray, example: np.ndarray, label: int, slopes: np.ndarray) -> None:
-    """Derivative of one example's loss in its scores; for the logistic loss that of the true class alone is not zero."""
-    classes = model.shape[0]
-    if kind == LOGISTIC:
-        score = _dot(model[label], example)
-        slopes[label] = -min(np.float32(1.0 / (1.0 + math.exp(score))), clip)
-        return
-    largest = np.float32(-np.inf)
-    for k in range(classes):
-        slopes[k] = _dot(model[k], example)
-        largest = max(largest, slopes[k])
-    total = np.float32(0.0)
-    for k in range(classes):
-        slopes[k] = np.float32(math.exp(slopes[k] - largest))
-        total += slopes[k]
-    gap = np.float32(0.0)
-    for k in range(classes):
-        slopes[k] /= total
-        gap += slopes[k] if k != label else np.float32(0.0)
-    factor = clip / gap if gap > clip else np.float32(1.0)
-    for k in range(classes):
-        slopes[k] *= factor
-    slopes[label] = -gap * factor
+def _slopes(
+    kind: int, clip: np.float32, x: np.ndarray, features: np.ndarray, labels: np.ndarray, rows: np.ndarray, slopes: np.ndarray
+) -> None:
+    """Derivatives of these rows' losses in their scores; for the logistic loss that of the true class alone is not zero."""
+    one = np.float32(1.0)
+    for j in range(rows.shape[0]):
+        example, label = features[rows[j]], labels[rows[j]]
+        if kind == LOGISTIC:
+            slopes[j, label] = -min(one / (one + np.exp(_dot(x[label], example))), clip)
+            continue
+        largest, total, gap = np.float32(-np.inf), np.float32(0.0), np.float32(0.0)
+        for k in range(x.shape[0]):
+            slopes[j, k] = _dot(x[k], example)
+            largest = max(largest, slopes[j, k])
+        for k in range(x.shape[0]):
+            slopes[j, k] = np.exp(slopes[j, k] - largest)
+            total += slopes[j, k]
+        for k in range(x.shape[0]):
+            slopes[j, k] /= total
+            gap += slopes[j, k] if k != label else np.float32(0.0)
+        factor = clip / gap if gap > clip else one
+        for k in range(x.shape[0]):
+            slopes[j, k] *= factor
+        slopes[j, label] = -gap * factor
+
+
+@njit(error_model="numpy")
+def _pull(
+    kind: int,
+    target: np.ndarray,
+    factor: np.float32,
+    slopes: np.ndarray,
+    features: np.ndarray,
+    labels: np.ndarray,
+    rows: np.ndarray,
+) -> None:
+    """Add `factor` times the gradient of these rows' losses."""
+    for j in range(rows.shape[0]):
+        row = rows[j]
+        if kind == LOGISTIC:
+            _add(target[labels[row]], factor * slopes[j, labels[row]], features[row])
+        else:
+            for k in range(target.shape[0]):
+                _add(target[k], factor * slopes[j, k], features[row])
 
 
 @njit(fastmath=FAST, error_model="numpy")
@@ -163,36 +217,30 @@ def _client(
     flat_data = data.reshape(x.size)
     measured = tolerance > 0 or batch_clip > 0
     share = np.float32(1.0) / np.float32(batch)
+    place, picked = 0, np.empty(batch, np.int64)
     for step in range(steps):
         for j in range(batch):
-            row = order[(step * batch + j) % order.shape[0]]
-            _slopes(kind, loss_clip, x, features[row], labels[row], slopes[j])
-        if measured:
-            flat_data[:] = 0
-        else:
+            picked[j] = order[place]
+            place = place + 1 if place + 1 < order.shape[0] else 0
+        _slopes(kind, loss_clip, x, features, labels, picked, slopes)
+        if not measured:
             _drift(flat, fixed, step_size, weight, beta)
-        target = data if measured else x
-        scale = share if measured else -step_size * share
-        for j in range(batch):
-            row = order[(step * batch + j) % order.shape[0]]
-            if kind == LOGISTIC:
-                _add(target[labels[row]], scale * slopes[j, labels[row]], features[row])
-            else:
-                for k in range(x.shape[0]):
-                    _add(target[k], scale * slopes[j, k], features[row])
-        if measured:
-            if batch_clip > 0:
-                norm = math.sqrt(_dot(flat_data, flat_data))
-                flat_data *= np.float32(min(1.0, batch_clip / (norm + 1e-30)))
-            if _move(flat, flat_data, fixed, step_size, weight, beta) <= tolerance and tolerance > 0:
-                return step + 1
+            _pull(kind, x, -step_size * share, slopes, features, labels, picked)
+            continue
+        flat_data[:] = 0
+        _pull(kind, data, share, slopes, features, labels, picked)
+        if batch_clip > 0:
+            norm = math.sqrt(_dot(flat_data, flat_data))
+            flat_data *= np.float32(min(1.0, batch_clip / (norm + 1e-30)))
+        if _move(flat, flat_data, fixed, step_size, weight, beta) <= tolerance and tolerance > 0:
+            return step + 1
     return steps
 
 
 @njit(error_model="numpy")
 def _solve_one(arguments: np.ndarray, results: np.ndarray, c: int) -> None:
     """The c-th of the clients; the arguments are those of `_all_clients`."""
-    features, labels, sizes, clients, draws, x0, linear_terms, numbers, counts = arguments
+    features, labels, sizes, clients, keys, x0, linear_terms, numbers, counts = arguments
     n, rows, registered = dimension(features, 1), dimension(features, 2), dimension(features, 3)
     classes, working = dimension(x0, 2), dimension(clients, 1)
     # Whatever comes in, no other memory is read.
@@ -204,8 +252,9 @@ def _solve_one(arguments: np.ndarray, results: np.ndarray, c: int) -> None:
     given = dimension(linear_terms, 2)  # one for all clients, or one for each
     fixed = floats(linear_terms, (given, classes * n))[min(c, given - 1)] - values[0] * start
     kind, steps, batch = integers(counts, (3,))
-    order, starts = np.empty(size, np.int64), np.empty(size + 1, np.int64)
-    _order(floats(draws, (working, rows))[c], size, order, starts)
+    draws, order, starts = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size + 1, np.int64)
+    _draw(integers(keys, (working, 2))[c].view(np.uint32), draws)
+    _order(draws, order, starts)
     x = floats(results[0], (working, classes, n))[c]
     x.reshape(classes * n)[:] = start
     data, slopes = np.empty((classes, n), np.float32), np.empty((batch, classes), np.float32)
@@ -254,7 +303,7 @@ def linear_steps(
     numbers: Numbers,
     data: tuple[Array, Array, Array],
     client: Array,
-    draws: Array,
+    key: Array,
     x0: Array,
     linear_term: Array,
 ) -> tuple[Array, Array]:
@@ -266,36 +315,36 @@ def linear_steps(
         The name of the loss, the most steps, the examples per step.
     data
         Features, labels and sizes of all clients.
-    draws
-        [rows], uniform in [0, 1): what decides on the order in which the client's rows are visited.
+    key
+        The data of a threefry key: the client's rows are visited in the order of `jax.random.uniform` with it.
     """
     kind, steps, batch_size = counts
     whole = jnp.array([KINDS[kind], steps, batch_size], jnp.int32)
     values = jnp.stack([jnp.asarray(number, jnp.float32) for number in numbers])
-    models, taken = _mapped(*data, client, draws, x0, linear_term, values, whole)
+    models, taken = _mapped(*data, client, key, x0, linear_term, values, whole)
     return models, taken
 
 
 @jax.custom_batching.custom_vmap
 def _mapped(*operands: Array) -> tuple[Array, Array]:
-    features, labels, sizes, client, draws, x0, linear_term, values, whole = operands
+    features, labels, sizes, client, key, x0, linear_term, values, whole = operands
     models, taken = _all_clients(
-        features, labels, sizes, client[None], draws[None], x0, linear_term.reshape(1, -1), values, whole
+        features, labels, sizes, client[None], key[None], x0, linear_term.reshape(1, -1), values, whole
     )
     return models[0], taken[0]
 
 
 @_mapped.def_vmap
 def _over_clients(axis_size: int, batched: list[bool], *operands: Array) -> tuple[tuple[Array, Array], tuple[bool, bool]]:
-    features, labels, sizes, client, draws, x0, linear_term, values, whole = operands
+    features, labels, sizes, client, key, x0, linear_term, values, whole = operands
     common = [*batched[:3], batched[5], *batched[7:]]  # data, x0 and numbers
     if any(common):  # seldom: several federations or settings at once
         rows = [o if b else jnp.broadcast_to(o, (axis_size, *o.shape)) for o, b in zip(operands, batched, strict=True)]
         return jax.lax.map(lambda row: _mapped(*row), tuple(rows)), (True, True)
     client = client if batched[3] else jnp.broadcast_to(client, (axis_size,))
-    draws = draws if batched[4] else jnp.broadcast_to(draws, (axis_size, *draws.shape))
+    key = key if batched[4] else jnp.broadcast_to(key, (axis_size, *key.shape))
     terms = linear_term.reshape(axis_size if batched[6] else 1, -1)
-    return _all_clients(features, labels, sizes, client, draws, x0, terms, values, whole), (True, True)
+    return _all_clients(features, labels, sizes, client, key, x0, terms, values, whole), (True, True)
 
 
 def _all_clients(
@@ -303,11 +352,11 @@ def _all_clients(
     labels: Array,
     sizes: Array,
     clients: Array,
-    draws: Array,
+    keys: Array,
     x0: Array,
     linear_terms: Array,
     values: Array,
     counts: Array,
 ) -> tuple[Array, Array]:
     shapes = jax.ShapeDtypeStruct((*clients.shape, *x0.shape), jnp.float32), jax.ShapeDtypeStruct(clients.shape, jnp.int32)
-    return tuple(jax.ffi.ffi_call(TARGET, shapes)(features, labels, sizes, clients, draws, x0, linear_terms, values, counts))
+    return tuple(jax.ffi.ffi_call(TARGET, shapes)(features, labels, sizes, clients, keys, x0, linear_terms, values, counts))
