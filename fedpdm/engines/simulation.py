@@ -274,19 +274,21 @@ class Simulation:
         return {"clients": algorithm.init_client(x0)} | ({"memory": server.memory[0]} if remembers(server) else {})
 
     def _initial_state(self) -> SimulationState:
-        s, clients, algorithm = self.schedule, self.federation.clients, self.setup.algorithm
-        x0 = self._first_model(s.seed)
-        first, stays = self._first_rows(s.seed), 0 if self._stores else clients
+        x0 = self._first_model(self.schedule.seed)
+        if self._stores:
+            self._store = self._open_store()
+        state = self._compile("begin", self._state_at, x0)(x0)
+        return jax.tree.map(jnp.array, state)  # own buffers: the state is donated to every call
 
-        def first_server(x0: Array) -> Any:
-            server = algorithm.init_server(x0, clients)
-            return server._replace(memory=server.memory[:stays]) if remembers(server) else server
-
-        server = jax.jit(first_server)(x0)  # compiled, so that rows that are cut off again never exist
-        state = SimulationState(
-            server,
-            clients=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (stays, *leaf.shape)), first["clients"]),
-            local_models=jnp.broadcast_to(x0, (clients if s.diagnose_every else 0, *x0.shape)),
+    def _state_at(self, x0: Array) -> SimulationState:
+        """The state to begin with; compiled, so that rows that are cut off again never exist."""
+        clients, algorithm = self.federation.clients, self.setup.algorithm
+        stays = 0 if self._stores else clients
+        server = algorithm.init_server(x0, clients)
+        return SimulationState(
+            server._replace(memory=server.memory[:stays]) if remembers(server) else server,
+            clients=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (stays, *leaf.shape)), algorithm.init_client(x0)),
+            local_models=jnp.broadcast_to(x0, (clients if self.schedule.diagnose_every else 0, *x0.shape)),
             tail_sum=jnp.zeros_like(x0),
             spent=jnp.zeros(clients),
             downlink=first_downlink(algorithm.broadcast(server), clients),
@@ -294,9 +296,6 @@ class Simulation:
             traffic=jnp.zeros((len(LINKS), 2), jnp.int32),
             stored=jnp.int32(0),
         )
-        if self._stores:
-            self._store = self._open_store()
-        return jax.tree.map(jnp.array, state)  # own buffers: the state is donated to every call
 
     def _run_rounds(self, state: SimulationState, call: Arrays, data: Arrays, test: Arrays) -> Any:
         s, tail_start = self.schedule, self._tail_start
@@ -337,7 +336,7 @@ class Simulation:
     def _compile(self, name: object, function: Callable[..., Any], *args: Any) -> Callable[..., Any]:
         """Compile ahead of time, once, so that compile time and run time can be told apart."""
         if name not in self._compiled:
-            program = shared_program(function, args, donate=() if name == "diagnose" else (0,))
+            program = shared_program(function, args, donate=(0,) if function == self._run_rounds else ())
             self._compiled[name] = program.call
             self.compile_seconds += program.seconds
             self.compilations += program.compiled
