@@ -2,28 +2,23 @@
 
 __all__ = ["export_onnx"]
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from fedpdm.data.features import BIAS
+from fedpdm.data.features import BIAS, FeatureOptions, blur_matrix, make_map, without_bias
 from fedpdm.data.piecewise import column_count
 from fedpdm.data.prepare import radius_of
-from fedpdm.data.rows import adult_schema, pixel_scale
+from fedpdm.data.rows import adult_schema, input_names, pixel_scale
 from fedpdm.data.schema import Category, Number, Schema
 from fedpdm.errors import UserError
+from fedpdm.onnx_graph import Graph
+from fedpdm.onnx_maps import map_features
 from fedpdm.saved import SavedModel
-from fedpdm.version import __version__
-
-if TYPE_CHECKING:
-    import onnx
-
-OPSETS = {"": 17, "ai.onnx.ml": 3}
-SCALINGS = ("none", "bounded", "unit", "root", "centred", "centred-root")
 
 
 def export_onnx(model: SavedModel) -> bytes:
-    """The model as ONNX: schema, scaling and cut of the norm included.
+    """The model as ONNX: schema, scaling, public map and cut of the norm included.
 
     Inputs of a table: one [rows, 1] per column, by its name; numbers are float (NaN: missing), words are strings (empty:
     missing). Input of images: "pixels" [rows, pixels], float, with the original values. Outputs: "label" [rows], the
@@ -34,13 +29,17 @@ def export_onnx(model: SavedModel) -> bytes:
     except ImportError:
         raise UserError("ONNX needs the package onnx: pip install 'fedpdm[onnx]'.") from None
     data = model.config.data
-    if data.features != "raw" or data.scaling not in SCALINGS:
-        name = f"data.features={data.features}" if data.features != "raw" else f"data.scaling={data.scaling}"
-        raise UserError(f"{name} has no ONNX form: use `fedpdm predict`, or train with data.features=raw and {_choices()}.")
-    graph = _Graph()
+    graph = Graph()
     schema = adult_schema() if data.name == "adult" else model.schema
-    blocks = _pixels(graph, model) if schema is None else _columns(graph, schema)
-    features = _cut(graph, _scale(graph, model, blocks), radius_of(model.config))
+    names = input_names(data.name, model.schema)
+    columns, bias = _pixels(graph, model, names) if schema is None else _columns(graph, schema)
+    columns, bias = _scale(graph, data.scaling, names, columns, bias)
+    if data.features != "raw":
+        options = FeatureOptions(**data.model_dump(include=set(FeatureOptions._fields)))
+        columns = map_features(graph, make_map(data.features, names).name, columns, without_bias(names), options)
+        bias = graph.add("Mul", graph.ones(), graph.constant(BIAS))
+    features = graph.add("Concat", columns, bias, axis=1) if bias else columns
+    features = _cut(graph, features, radius_of(model.config))
     scores = graph.add("MatMul", features, graph.constant(model.weights.T))
     if model.config.problem.loss == "softmax":
         graph.add("Softmax", scores, out="probabilities", axis=1)
@@ -57,63 +56,7 @@ def export_onnx(model: SavedModel) -> bytes:
     return made.SerializeToString()
 
 
-def _choices() -> str:
-    return f"data.scaling={' or '.join(SCALINGS)}"
-
-
-class _Graph:
-    """Nodes, constants and inputs, added one by one."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-        self.inputs: list[Any] = []
-
-    def input(self, name: str, width: int, words: bool = False) -> str:
-        from onnx import TensorProto, helper
-
-        kind = TensorProto.STRING if words else TensorProto.FLOAT
-        self.inputs.append(helper.make_tensor_value_info(name, kind, ["rows", width]))
-        return name
-
-    def constant(self, value: Any, kind: Any = np.float32) -> str:
-        from onnx import numpy_helper
-
-        name = f"constant_{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(value, kind), name))
-        return name
-
-    def add(self, operation: str, *inputs: str, out: str | None = None, domain: str = "", **attributes: Any) -> str:
-        from onnx import helper
-
-        name = out or f"value_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operation, list(inputs), [name], domain=domain, **attributes))
-        return name
-
-    def ones(self) -> str:
-        """A column of ones, as long as the first input."""
-        from onnx import helper
-
-        shape = self.add("Shape", self.inputs[0].name, start=0, end=1)
-        full = self.add("Concat", shape, self.constant([1], np.int64), axis=0)
-        return self.add("ConstantOfShape", full, value=helper.make_tensor("one", 1, [1], [1.0]))
-
-    def model(self, classes: int) -> "onnx.ModelProto":
-        from onnx import TensorProto, helper
-
-        outputs = [
-            helper.make_tensor_value_info("label", TensorProto.STRING, ["rows"]),
-            helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["rows", classes]),
-        ]
-        graph = helper.make_graph(self.nodes, "fedpdm", self.inputs, outputs, self.constants)
-        opsets = [helper.make_opsetid(domain, version) for domain, version in OPSETS.items()]
-        # the format's version of the opsets' time, which runtimes of many years read
-        return helper.make_model(
-            graph, opset_imports=opsets, ir_version=8, producer_name="fedpdm", producer_version=__version__
-        )
-
-
-def _columns(graph: _Graph, schema: Schema) -> tuple[str, str | None]:
+def _columns(graph: Graph, schema: Schema) -> tuple[str, str | None]:
     """The encoded columns of a table, and its bias."""
     blocks = []
     for name, column in schema.columns.items():
@@ -135,36 +78,32 @@ def _columns(graph: _Graph, schema: Schema) -> tuple[str, str | None]:
     return together, graph.ones() if schema.bias else None
 
 
-def _pixels(graph: _Graph, model: SavedModel) -> tuple[str, str | None]:
+def _pixels(graph: Graph, model: SavedModel, names: Sequence[str]) -> tuple[str, str | None]:
     white = pixel_scale(model.config.data.name)
-    pixels = graph.input("pixels", model.weights.shape[1] - 1)
+    pixels = graph.input("pixels", len(without_bias(names)))
     return graph.add("Div", pixels, graph.constant(white)), graph.ones()
 
 
-def _scale(graph: _Graph, model: SavedModel, blocks: tuple[str, str | None]) -> str:
-    """What `fedpdm.data.features.scale_features` does."""
-    scaling, (columns, bias) = model.config.data.scaling, blocks
-    if scaling in ("none", "bounded"):
-        together = graph.add("Concat", columns, bias, axis=1) if bias else columns
-        if scaling == "none":
-            return together
-        return graph.add("Div", together, graph.constant(column_count(model.feature_names) ** 0.5))
-    if scaling.endswith("root"):
+def _scale(graph: Graph, scaling: str, names: Sequence[str], columns: str, bias: str | None) -> tuple[str, str | None]:
+    """What `fedpdm.data.features.scale_features` does, to the columns and to the bias."""
+    if scaling == "none":
+        return columns, bias
+    if scaling == "bounded":
+        count = graph.constant(column_count(names) ** 0.5)
+        return graph.add("Div", columns, count), graph.add("Div", bias, count) if bias else None
+    if scaling.endswith("root") or scaling == "blurred":
         columns = graph.add("Mul", graph.add("Sign", columns), graph.add("Sqrt", graph.add("Abs", columns)))
-    if scaling.startswith("centred"):
+    if scaling == "blurred":
+        columns = graph.add("MatMul", columns, graph.constant(blur_matrix(len(without_bias(names)))))
+    if scaling.startswith("centred") or scaling == "blurred":
         columns = graph.add("Sub", columns, graph.add("ReduceMean", columns, axes=[1]))
-    columns = graph.add("Div", columns, graph.add("Max", _norms(graph, columns), graph.constant(1e-12)))
-    return graph.add("Concat", columns, graph.add("Mul", bias, graph.constant(BIAS)), axis=1) if bias else columns
+    return graph.unit(columns), graph.add("Mul", bias, graph.constant(BIAS)) if bias else None
 
 
-def _norms(graph: _Graph, rows: str) -> str:
-    return graph.add("ReduceL2", rows, axes=[1])
-
-
-def _cut(graph: _Graph, rows: str, radius: float | None) -> str:
+def _cut(graph: Graph, rows: str, radius: float | None) -> str:
     """What `fedpdm.data.clip_norms` does."""
     if radius is None:
         return rows
-    norms, bound = _norms(graph, rows), graph.constant(radius)
+    norms, bound = graph.norms(rows), graph.constant(radius)
     factor = graph.add("Div", graph.constant(radius * (1 - 1e-6)), graph.add("Max", norms, bound))
     return graph.add("Mul", rows, graph.add("Where", graph.add("Greater", norms, bound), factor, graph.constant(1)))

@@ -9,8 +9,8 @@ import numpy as np
 
 from fedpdm.data.datasets import ADULT_FEATURES, Dataset
 from fedpdm.data.feature_cache import content_key, remember
-from fedpdm.data.piecewise import column_count, encode_table
-from fedpdm.data.scattering import filter_bank, paths, scatter
+from fedpdm.data.piecewise import ADULT_KNOTS, ADULT_LEFT_OUT, Knots, column_count, encode_table
+from fedpdm.data.scattering import GROUP_FLOOR, filter_bank, groups_of_paths, paths, scatter
 from fedpdm.errors import ConfigError
 
 __all__ = [
@@ -50,6 +50,11 @@ def _blurred(features: np.ndarray) -> np.ndarray:
         shifted = (np.take(padded, range(shift, shift + side), axis=axis) for shift in range(5))
         images = sum(weight / 16 * part for weight, part in zip((1, 4, 6, 4, 1), shifted, strict=True))
     return np.asarray(images).reshape(len(features), -1)
+
+
+def blur_matrix(features: int) -> np.ndarray:
+    """The matrix [features, features] that a row is multiplied with by `_blurred`."""
+    return _blurred(np.eye(features, dtype=np.float32))
 
 
 SCALINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -120,7 +125,7 @@ class FeatureMap(NamedTuple):
         """The features of these examples, each by itself."""
         if not self.unit:
             return self.encode(features, feature_names)
-        inputs = len(_without_bias(feature_names))
+        inputs = len(without_bias(feature_names))
         return _unit_rows(self.encode(features[:, :inputs], feature_names[:inputs]), bias=True)
 
     def apply(self, dataset: Dataset) -> Dataset:
@@ -133,7 +138,7 @@ class FeatureMap(NamedTuple):
             key = content_key(features, self.name, self.key, names, VERSION)
             return remember(key, lambda: self.rows(features, names))
 
-        columns = (*self.columns(_without_bias(names)), "bias") if self.unit else names
+        columns = (*self.columns(without_bias(names)), "bias") if self.unit else names
         return dataset._replace(
             features=mapped(dataset.features), test_features=mapped(dataset.test_features), feature_names=tuple(columns)
         )
@@ -148,7 +153,7 @@ class FeatureOptions(NamedTuple):
     features_seed: int = 0
 
 
-def _without_bias(feature_names: Sequence[str]) -> Sequence[str]:
+def without_bias(feature_names: Sequence[str]) -> Sequence[str]:
     return feature_names[:-1] if feature_names[-1] == "bias" else feature_names
 
 
@@ -166,7 +171,7 @@ def _raw(options: FeatureOptions) -> FeatureMap:
     return FeatureMap("raw", sentence, lambda rows, _: rows, lambda names: names, unit=False)
 
 
-def _image_shape(feature_names: Sequence[str]) -> tuple[int, int, int]:
+def image_shape(feature_names: Sequence[str]) -> tuple[int, int, int]:
     """Height, width and channels, from names like "pixel 27,27" or "pixel 31,31,2" (the channel last)."""
     last = feature_names[-1].removeprefix("pixel ").split(",")
     shape = [int(number) + 1 for number in last if number.isdigit()]
@@ -182,22 +187,22 @@ def _scattering(options: FeatureOptions) -> FeatureMap:
     scale = options.scattering_scale
 
     def encode(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        height, width, depth = _image_shape(names)
+        height, width, depth = image_shape(names)
         images = rows.reshape(-1, height, width, depth).transpose(0, 3, 1, 2).reshape(-1, height, width)
         waves = scatter(images, scale)
         start = 0
         # channels of the same order and scales are alike in size: together they are brought to mean 0 and variance 1
-        for _, alike in itertools.groupby(paths(scale), key=lambda path: path[::2]):
-            stop = start + len(list(alike))
+        for count in groups_of_paths(scale):
+            stop = start + count
             group = waves[:, start:stop]
             group -= group.mean(axis=(1, 2, 3), keepdims=True)
             variance = np.einsum("ecij,ecij->e", group, group) / math.prod(group.shape[1:])
-            group /= np.sqrt(np.maximum(variance, 1e-6))[:, None, None, None]  # what is fainter is not to be seen
+            group /= np.sqrt(np.maximum(variance, GROUP_FLOOR))[:, None, None, None]
             start = stop
         return waves.reshape(len(rows), -1)
 
     def columns(names: Sequence[str]) -> list[str]:
-        height, width, depth = _image_shape(names)
+        height, width, depth = image_shape(names)
         size = [range(len(matrix)) for matrix in filter_bank(height, width, scale).smoothers[0]]
         parts = itertools.product(range(depth), paths(scale), *size)
         return [f"scattering {channel} {path} at {row},{column}" for channel, path, row, column in parts]
@@ -209,30 +214,35 @@ def _scattering(options: FeatureOptions) -> FeatureMap:
     return FeatureMap("scattering", sentence, encode, columns, key=(scale,))
 
 
+def table_knots(feature_names: Sequence[str]) -> tuple[dict[str, Knots], tuple[str, ...]]:
+    """The named knots of a table's numbers, and what is left out of it: an own "age" has bounds of its own."""
+    return (ADULT_KNOTS, ADULT_LEFT_OUT) if tuple(feature_names) == ADULT_FEATURES else ({}, ())
+
+
 def _piecewise(options: FeatureOptions) -> FeatureMap:
     del options
     sentence = "Tables: every number becomes hat functions over public knots, every word the indicators of its levels."
-
-    def table(rows: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-        if tuple(names) == ADULT_FEATURES:
-            return encode_table(rows, names)
-        return encode_table(rows, names, knots={}, left_out=())  # an own "age" has bounds of its own
-
     return FeatureMap(
         "piecewise",
         sentence,
-        lambda rows, names: table(rows, names)[0],
-        lambda names: table(np.zeros((0, len(names))), names)[1],
+        lambda rows, names: encode_table(rows, names, *table_knots(names))[0],
+        lambda names: encode_table(np.zeros((0, len(names))), names, *table_knots(names))[1],
     )
+
+
+def fourier_draws(options: FeatureOptions, inputs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Directions [inputs, cosines] and shifts [cosines] of the random cosines."""
+    draw = np.random.default_rng(options.features_seed)
+    directions = draw.standard_normal((inputs, options.fourier_count)) / options.fourier_bandwidth
+    return directions.astype(np.float32), draw.uniform(0, 2 * np.pi, options.fourier_count).astype(np.float32)
 
 
 def _fourier(options: FeatureOptions) -> FeatureMap:
     count, bandwidth = options.fourier_count, options.fourier_bandwidth
 
     def encode(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        draw = np.random.default_rng(options.features_seed)
-        directions = (draw.standard_normal((len(names), count)) / bandwidth).astype(np.float32)
-        return np.cos(_unit_rows(rows, bias=False) @ directions + draw.uniform(0, 2 * np.pi, count).astype(np.float32))
+        directions, shifts = fourier_draws(options, len(names))
+        return np.cos(_unit_rows(rows, bias=False) @ directions + shifts)
 
     sentence = (
         f"Anything: {count} random cosines of the example at norm 1, drawn from a public seed; a linear model on them is close "

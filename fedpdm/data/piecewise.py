@@ -8,7 +8,7 @@ import numpy as np
 
 from fedpdm.errors import ConfigError
 
-__all__ = ["Knots", "ADULT_KNOTS", "ADULT_LEFT_OUT", "hats", "encode_table", "column_count"]
+__all__ = ["Knots", "ADULT_KNOTS", "ADULT_LEFT_OUT", "hats", "encode_table", "table_plan", "column_count"]
 
 
 class Knots(NamedTuple):
@@ -97,6 +97,17 @@ def encode_table(
         blocks[f"{one} x {other}"] = _cross(blocks[one], blocks[other])
     encoded = np.concatenate([block for block, _ in blocks.values()], axis=1, dtype=np.float32, casting="same_kind")
     return encoded, tuple(name for _, names in blocks.values() for name in names)
+
+
+def table_plan(
+    feature_names: Sequence[str], knots: Mapping[str, Knots], left_out: Sequence[str]
+) -> list[tuple[list[int], Knots | None]]:
+    """What `encode_table` encodes, in its order: the columns of a number with its knots, or those of a word (None)."""
+    return [
+        (members, None if "=" in feature_names[members[0]] else knots.get(name, EVEN))
+        for name, members in _columns(feature_names).items()
+        if name not in left_out
+    ]
 
 
 def column_count(feature_names: Sequence[str]) -> int:

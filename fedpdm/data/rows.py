@@ -1,6 +1,6 @@
 """New rows for a model: tables as a run's schema says, and the known data sets' own columns."""
 
-__all__ = ["adult_schema", "pixel_scale", "encode_rows"]
+__all__ = ["adult_schema", "pixel_scale", "input_names", "encode_rows"]
 
 from collections.abc import Sequence
 
@@ -34,6 +34,14 @@ def pixel_scale(name: str) -> float | None:
     return _PIXELS[name][1] if name in _PIXELS else None
 
 
+def input_names(name: str, schema: Schema | None) -> tuple[str, ...]:
+    """The features' names before any map."""
+    if name == "adult" or schema is not None:
+        return (schema or adult_schema()).feature_names
+    side = range(_PIXELS[name][0])
+    return (*(f"pixel {row},{column}" for row in side for column in side), "bias")
+
+
 def encode_rows(name: str, schema: Schema | None, table: Table) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """A table's rows as features (before any map), the features' names, and notes on what did not fit.
 
@@ -56,5 +64,4 @@ def encode_rows(name: str, schema: Schema | None, table: Table) -> tuple[np.ndar
             f"{table.name} has {len(columns)} columns beside 'label', but a model of {name} needs {side * side} pixels"
         )
     pixels = np.stack([as_numbers(table.columns[column], f"{table.name}, column {column!r}") for column in columns], axis=1)
-    names = (*(f"pixel {row},{column}" for row in range(side) for column in range(side)), "bias")
-    return with_bias(np.nan_to_num(pixels) / white), names, ()
+    return with_bias(np.nan_to_num(pixels) / white), input_names(name, None), ()

@@ -8,6 +8,7 @@ sampled at every 2^J-th pixel. |x * psi_jt| is kept at every 2^j-th pixel, which
 """
 
 import functools
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -16,13 +17,14 @@ import numpy as np
 
 from fedpdm.errors import ConfigError
 
-__all__ = ["ANGLES", "Bank", "filter_bank", "morlet", "gaussian", "paths", "scatter"]
+__all__ = ["ANGLES", "GROUP_FLOOR", "Bank", "filter_bank", "morlet", "gaussian", "groups_of_paths", "paths", "scatter"]
 
 ANGLES = 8
 WIDTH = 0.8  # standard deviation of the finest wavelet's envelope, in pixels
 GAIN = 0.98  # of the wavelets, so that together with the bell no frequency gains energy
 FREQUENCY = 3 * np.pi / 4  # of the finest wavelet, in radians per pixel
 SLANT = 4 / ANGLES  # how much longer an envelope is across its wave than along it, inverted
+GROUP_FLOOR = 1e-6  # of the variance of channels that are alike: what is fainter is not to be seen
 CHUNK = 64  # images at a time: always the same number, so that an image's features cannot depend on how many there are
 
 Array = jax.Array | np.ndarray
@@ -117,6 +119,15 @@ def paths(scale: int) -> list[tuple[int, ...]]:
         for k in range(j + 1, scale):
             found += [(j, angle, k, other) for angle in range(ANGLES) for other in range(ANGLES)]
     return found
+
+
+def groups_of_paths(scale: int) -> list[int]:
+    """How many channels, one after the other, are of the same order and scales.
+
+    >>> groups_of_paths(2)
+    [1, 8, 64, 8]
+    """
+    return [len(list(alike)) for _, alike in itertools.groupby(paths(scale), key=lambda path: path[::2])]
 
 
 def scatter(images: np.ndarray, scale: int = 2) -> np.ndarray:
