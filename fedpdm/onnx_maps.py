@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fedpdm.data.features import FeatureOptions, fourier_draws, image_shape, table_knots
+from fedpdm.data.features import FeatureOptions, fourier_draws, image_shape, scattering_centre, table_knots
 from fedpdm.data.piecewise import Knots, table_plan
 from fedpdm.data.scattering import GROUP_FLOOR, filter_bank, groups_of_paths
 from fedpdm.onnx_graph import Graph
@@ -82,7 +82,10 @@ def _scattering(graph: Graph, rows: str, feature_names: Sequence[str], options: 
         groups.append(graph.add("Div", group, graph.add("Sqrt", graph.add("Max", variance, graph.constant(GROUP_FLOOR)))))
         start += count
     size = math.prod(len(matrix) for matrix in bank.smoothers[0])
-    return graph.reshape(graph.add("Concat", *groups, axis=1), -1, depth * start * size)
+    together = graph.reshape(graph.add("Concat", *groups, axis=1), -1, depth * start * size)
+    if options.scattering_centre == "none":
+        return together
+    return graph.add("Sub", graph.unit(together), graph.constant(scattering_centre(options, feature_names)))
 
 
 Complex = tuple[str, str]  # real and imaginary part, [images, channels, height, width]

@@ -193,6 +193,7 @@ def test_onnx_gives_the_predictions_of_fedpdm_predict(data, loss):
         {"name": "digits", "features": "scattering", "scattering_scale": 1},
         {"name": "digits", "features": "scattering", "scattering_scale": 3},
         {"name": "mnist", "features": "auto"},
+        {"name": "digits", "features": "scattering", "scattering_scale": 2, "scattering_centre": "strokes"},
         {"name": "mnist", "features": "fourier", "fourier_count": 70},
     ],
 )

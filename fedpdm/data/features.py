@@ -11,6 +11,7 @@ from fedpdm.data.datasets import ADULT_FEATURES, Dataset
 from fedpdm.data.feature_cache import content_key, remember
 from fedpdm.data.piecewise import ADULT_KNOTS, ADULT_LEFT_OUT, Knots, column_count, encode_table
 from fedpdm.data.scattering import GROUP_FLOOR, filter_bank, groups_of_paths, paths, scatter
+from fedpdm.data.strokes import stroke_images
 from fedpdm.errors import ConfigError
 
 __all__ = [
@@ -90,6 +91,7 @@ def scale_features(dataset: Dataset, scaling: str) -> Dataset:
 
 
 ONE_EXAMPLE = "one example"
+STROKES = 500  # images that `scattering_centre` is the mean of
 VERSION = 1  # part of the cache's key: raise it whenever a map gives other numbers than before
 TOLERANCE = 1e-5  # of features that should be equal: sums may be taken in another order in a larger batch
 
@@ -148,6 +150,7 @@ class FeatureOptions(NamedTuple):
     """The options of all maps, as they are in the section [data] of the settings."""
 
     scattering_scale: int = 2
+    scattering_centre: str = "none"
     fourier_count: int = 2000
     fourier_bandwidth: float = 1.0
     features_seed: int = 0
@@ -199,7 +202,10 @@ def _scattering(options: FeatureOptions) -> FeatureMap:
             variance = np.einsum("ecij,ecij->e", group, group) / math.prod(group.shape[1:])
             group /= np.sqrt(np.maximum(variance, GROUP_FLOOR))[:, None, None, None]
             start = stop
-        return waves.reshape(len(rows), -1)
+        together = waves.reshape(len(rows), -1)
+        if options.scattering_centre == "none":
+            return together
+        return _unit_rows(together, bias=False) - scattering_centre(options, names)
 
     def columns(names: Sequence[str]) -> list[str]:
         height, width, depth = image_shape(names)
@@ -211,7 +217,19 @@ def _scattering(options: FeatureOptions) -> FeatureMap:
         f"Images: wavelet scattering of orders 0 to 2 with 8 angles and {scale} scales, sampled at every {2**scale}th pixel, "
         "each order and scale brought to mean 0 and variance 1 within the image; steady under small shifts and bends."
     )
-    return FeatureMap("scattering", sentence, encode, columns, key=(scale,))
+    if options.scattering_centre == "strokes":
+        sentence += (
+            f" What {STROKES} made-up pen strokes have in common is taken off, so that noise is measured against what differs."
+        )
+    return FeatureMap("scattering", sentence, encode, columns, key=(scale, options.scattering_centre))
+
+
+def scattering_centre(options: FeatureOptions, feature_names: Sequence[str]) -> np.ndarray:
+    """The mean scattering, each at norm 1, of pen strokes on images of these pixels: a public constant."""
+    height, width, depth = image_shape(feature_names)
+    rows = stroke_images(height, width, STROKES).reshape(STROKES, -1).repeat(depth, axis=1)
+    plain = _scattering(options._replace(scattering_centre="none"))
+    return _unit_rows(plain.encode(rows, feature_names), bias=False).mean(axis=0)
 
 
 def table_knots(feature_names: Sequence[str]) -> tuple[dict[str, Knots], tuple[str, ...]]:

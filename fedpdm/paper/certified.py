@@ -74,9 +74,9 @@ GRID = {
         Cell("raw", "centred-root", 0.005, 20, 60, 0.7),
     ],
     ("mnist", "scattering"): [
-        Cell("scattering", "none", 0.01, 10, 20, 0.35),
+        Cell("scattering", "none", 0.01, 5, 20, 0.35),
         Cell("scattering", "none", 0.005, 10, 30, 0.5),
-        Cell("scattering", "none", 0.005, 20, 60, 1.0),
+        Cell("scattering", "none", 0.005, 10, 60, 0.7),
     ],
     ("adult", "raw"): [
         Cell("raw", "none", 0.02, 10, 14, 0.35),
@@ -107,6 +107,8 @@ def settings(data: str, algorithm: str, epsilon: str, cell: Cell, seed: int, val
         f"rounds.total={cell.rounds}",
         f"seed={seed}",
     ]
+    if cell.features == "scattering":
+        chosen.append("data.scattering_centre=strokes")
     if algorithm in WEIGHT:
         chosen.append(f"algorithm.{WEIGHT[algorithm]}={weight}")
     if epsilon != "none":
