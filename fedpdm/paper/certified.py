@@ -76,7 +76,7 @@ GRID = {
     ("mnist", "scattering"): [
         Cell("scattering", "none", 0.01, 5, 20, 0.35),
         Cell("scattering", "none", 0.005, 10, 30, 0.5),
-        Cell("scattering", "none", 0.005, 10, 60, 0.7),
+        Cell("scattering", "none", 0.005, 10, 60, 0.5),
     ],
     ("adult", "raw"): [
         Cell("raw", "none", 0.02, 10, 14, 0.35),
