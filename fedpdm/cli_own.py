@@ -16,7 +16,8 @@ OutOption = Annotated[Path | None, typer.Option(help="Write to this file instead
 AveragedOption = Annotated[bool, typer.Option("--averaged", help="The tail-averaged model instead of the last one.")]
 
 SCHEMA_COMMENT = """What the columns of {table} are, read off its rows.
-Under privacy.mechanism = "sound" nothing here may tell about the rows: put in bounds and levels that are known without them.
+Under privacy.mechanism = "sound" nothing here may tell about the rows: put in bounds and levels that are known without them,
+and take the line from_rows out.
 kind is "number" (cut to [low, high]; missing_column = true adds an indicator of missing ones), "category" (an indicator per
 level) or "ignored"."""
 
@@ -97,18 +98,19 @@ def predict(
     run: RunArgument,
     rows: Annotated[str, typer.Argument(help="A table with the columns that the model was trained on.")],
     out: OutOption = None,
+    keep: Annotated[list[str] | None, typer.Option(help="A column to copy, for instance an id; may be repeated.")] = None,
     averaged: AveragedOption = False,
 ) -> None:
     """Predict the class of new rows, with probabilities, as CSV.
 
     \b
     Example:
-      fedpdm predict runs/mine rows.csv --out predictions.csv
+      fedpdm predict runs/mine rows.csv --keep id --out predictions.csv
     """
     from fedpdm.data.tables import read_table
     from fedpdm.saved import load_model
 
-    text, notes = load_model(run, averaged).predictions_csv(read_table(rows))
+    text, notes = load_model(run, averaged).predictions_csv(read_table(rows), keep or ())
     for note in notes:
         print(note, file=sys.stderr)
     _write(out, text.encode())

@@ -84,18 +84,30 @@ def spent(
         accounts = ledger.accounts()
     if not accounts:
         raise UserError(f"The ledger of {run} has no clients yet.")
+    names = _client_names(run)
+    accounts = [account | {"name": names.get(account["client"], account["client"])} for account in accounts]
     worst = max(accounts, key=lambda a: a["epsilon_spent"])
     if as_json:
         print(json.dumps({"clients": accounts, "worst": worst}, indent=2))
         return
-    print(f"{'client':14}{'releases':>9}{'epsilon spent':>15}{'left':>9}")
+    width = max(14, *(len(str(account["name"])) + 2 for account in accounts))
+    print(f"{'client':{width}}{'releases':>9}{'epsilon spent':>15}{'left':>9}")
     for account in accounts:
         left = account["epsilon_left"]
-        print(f"{account['client']:14}{account['releases']:9d}{account['epsilon_spent']:15.4g}{left:9.3f}")
+        print(f"{account['name']:{width}}{account['releases']:9d}{account['epsilon_spent']:15.4g}{left:9.3f}")
     print(
-        f"Worst: {worst['client']} with epsilon = {worst['epsilon_spent']:.4g} of {worst['epsilon']:g} "
+        f"Worst: {worst['name']} with epsilon = {worst['epsilon_spent']:.4g} of {worst['epsilon']:g} "
         f"(delta = {worst['delta']:g}, {worst['relation']} of one example)."
     )
+
+
+def _client_names(run: Path) -> dict[str, str]:
+    """What the clients of a finished run on an own table are called there."""
+    path = run / "clients.json"
+    if not path.is_file():
+        return {}
+    clients = json.loads(path.read_text(encoding="utf-8"))["clients"]
+    return {client["client"]: client["name"] for client in clients if client["client"] != f"client-{client['name']}"}
 
 
 @privacy_app.command("audit")

@@ -47,7 +47,7 @@ def run_command(
     schema: Annotated[str | None, typer.Option(help="Public bounds and levels of its columns (fedpdm data schema).")] = None,
     test: Annotated[str | None, typer.Option(help="Another table to test on.")] = None,
     test_share: Annotated[float | None, typer.Option(help="Share of every client's rows to test on (default: 0.2).")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Privacy budget of the sound mechanism.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget; own tables then need --schema.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder (default: a new one below runs/).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     data_dir: DataDirOption = None,
@@ -62,6 +62,7 @@ def run_command(
       fedpdm run demo
       fedpdm run paper-mnist --set rounds.total=50 --out runs/mine
       fedpdm run --data people.csv --label income --client-column hospital
+      fedpdm run --data people.csv --schema people.schema.toml --epsilon 1
       fedpdm run --resume runs/mine
     """
     from fedpdm.config import load_config
@@ -92,6 +93,7 @@ def _created(path: Path, config: "Config", data_dir: Path | None, quiet: bool) -
     from fedpdm import experiment
     from fedpdm.runs import RunFolder
 
+    RunFolder.check_free(path)
     federation = experiment.build_federation(config, data_dir, progress=not quiet)
     config = experiment.settled(config, federation)
     simulation = experiment.build_simulation(config, federation)
@@ -154,6 +156,10 @@ def report_command(
     print(f"Report: {write_report(folders, out)}")
 
 
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
+
+
 def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None = None) -> None:
     """Write the report, and say in a few lines what came out."""
     from fedpdm.report import write_report
@@ -174,10 +180,11 @@ def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None
         )
     print(
         f"{summary['rounds']} rounds in {summary['seconds']:.1f} s (compiling: {summary['compile_seconds']:.1f} s); "
-        f"{summary['uplink_bytes'] / 1e6:.1f} MB up, {summary['downlink_bytes'] / 1e6:.1f} MB down "
-        f"(32 k T K: {summary['uplink_bits_paper'] / 8e6:.1f} up, {summary['downlink_bits_paper'] / 8e6:.1f} down)."
+        f"{_size(summary['uplink_bytes'])} up, {_size(summary['downlink_bytes'])} down."
     )
     print(summary["guarantee"])
+    if summary["mechanism"] == "sound":
+        print("This was a simulation: its noise measures accuracy at that budget, and protects nobody's real data.")
     if refused := summary.get("refused_participations"):
         print(f"{refused} participations were refused: the clients' budgets were used up.")
     print(f"Run folder: {path}")

@@ -268,10 +268,11 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
 
 
 def _train(folder: RunFolder, simulation: Simulation, name: str, on_rows: OnRows | None) -> float:
-    """Advance to the end, keeping rows and checkpoints; returns the seconds that it took."""
+    """Advance to the end, keeping rows and checkpoints; returns the seconds that it took, without compilation."""
     state, done = folder.load_checkpoint(simulation.state, name) or (simulation.state, 0)
     simulation.restore(state, done, folder.path / "clients.log")
     began = saved = time.perf_counter()
+    compiled = simulation.compile_seconds
     while not simulation.done:
         rows = simulation.advance()
         folder.append(rows)
@@ -281,4 +282,4 @@ def _train(folder: RunFolder, simulation: Simulation, name: str, on_rows: OnRows
             simulation.sync()
             folder.save_checkpoint(simulation.state, simulation.round, name)
             saved = time.perf_counter()
-    return time.perf_counter() - began
+    return time.perf_counter() - began - (simulation.compile_seconds - compiled)

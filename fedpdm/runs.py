@@ -80,9 +80,8 @@ class RunFolder:
         """Make the folder (exactly `path`) and write the manifest, with what is said `about` the run. A folder that holds a run
         is left alone.
         """
+        cls.check_free(path)
         folder = cls(path)
-        if folder.manifest_path.exists():
-            raise UserError(f"{path} already holds a run: go on with `--resume {path}`, or name another --out.")
         try:
             path.mkdir(parents=True, exist_ok=True)
             folder._acquire()
@@ -90,6 +89,12 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"The folder {path} cannot be written: {error.strerror}. Name another --out.") from None
         return folder
+
+    @classmethod
+    def check_free(cls, path: Path) -> None:
+        """Refuse a folder that holds a run."""
+        if cls(path).manifest_path.exists():
+            raise UserError(f"{path} already holds a run: go on with `--resume {path}`, or name another --out.")
 
     @classmethod
     def reopen(cls, path: Path) -> "RunFolder":

@@ -13,6 +13,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from fedpdm.config import Config
+from fedpdm.data.encoding import as_words
 from fedpdm.data.piecewise import column_count
 from fedpdm.data.prepare import prepare_rows
 from fedpdm.data.rows import encode_rows
@@ -53,23 +54,30 @@ class SavedModel(NamedTuple):
         return probabilities(features @ self.weights.T, self.config.problem.loss)
 
     def coefficients(self) -> np.ndarray:
-        """[classes, features] on features in [0, 1], where the map only divides them; else on those that the model sees."""
-        if self.config.data.scaling == "bounded":
-            return self.weights / column_count(self.feature_names) ** 0.5
-        return self.weights
+        """See `coefficients`."""
+        return coefficients(self.weights, self.config.data.scaling, self.feature_names)
 
-    def predictions_csv(self, table: Table) -> tuple[str, tuple[str, ...]]:
-        """A line per row: the predicted class and every class's probability; and the notes."""
+    def predictions_csv(self, table: Table, keep: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
+        """A line per row: the columns to keep, the predicted class and every class's probability; and the notes."""
         features, notes = self.features(table)
         shares = self.probabilities(features)
-        header = ["predicted", *(f"probability {name}" for name in self.class_names)]
-        lines = [[self.class_names[np.argmax(row)], *(f"{share:.6g}" for share in row)] for row in shares]
+        kept = [["" if word is None else word for word in as_words(table.column(name))] for name in keep]
+        header = [*keep, "predicted", *(f"probability {name}" for name in self.class_names)]
+        lines = [
+            [*(column[place] for column in kept), self.class_names[np.argmax(row)], *(f"{share:.6g}" for share in row)]
+            for place, row in enumerate(shares)
+        ]
         return _csv([header, *lines]), notes
 
     def coefficients_csv(self) -> str:
         """A line per feature, a column per class."""
         lines = [[name, *map(repr, row)] for name, row in zip(self.feature_names, self.coefficients().T.tolist(), strict=True)]
         return _csv([["feature", *self.class_names], *lines])
+
+
+def coefficients(weights: np.ndarray, scaling: str, feature_names: Sequence[str]) -> np.ndarray:
+    """[classes, features] on features in [0, 1], where the map only divides them; else on those that the model sees."""
+    return weights / column_count(feature_names) ** 0.5 if scaling == "bounded" else weights
 
 
 def probabilities(scores: np.ndarray, loss: str) -> np.ndarray:

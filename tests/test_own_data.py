@@ -22,6 +22,8 @@ from fedpdm.data.schema import read_schema
 from fedpdm.data.tables import read_table, table_from_columns
 from fedpdm.errors import ConfigError, DataError
 from fedpdm.onnx_export import export_onnx
+from fedpdm.report.model import view_model
+from fedpdm.report.reading import read_folders
 from fedpdm.runs import read_models
 from fedpdm.saved import SavedModel, load_model
 
@@ -66,7 +68,10 @@ def test_the_example_runs_privately_and_shows_what_it_took_the_columns_for(priva
     assert summary["test_accuracy_averaged"] > 0.65
     assert "missing" not in json.dumps(summary)  # counts of private rows stay with their owner
     assert read_schema(folder / "schema.toml") == read_schema(SCHEMA)
+    assert summary["seconds"] > 0
+    assert "protects nobody's real data" in printed
     manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["config"]["data"]["client_column"] == "hospital"
     assert manifest["config"]["data"]["clients"] == 6
     assert manifest["config"]["rounds"]["participants"] == 6
 
@@ -92,6 +97,35 @@ def test_predict_gives_class_and_probabilities_for_rows_without_a_label(private_
         assert row["predicted"] == max(shares, key=lambda name: shares[name])
     right = np.mean([p["predicted"] == row["readmitted"] for p, row in zip(predictions, rows, strict=True)])
     assert right > 0.65
+
+
+def test_what_a_person_knows_the_rows_and_clients_by_is_kept(private_run, hospital, monkeypatch, capsys):
+    folder, _, _ = private_run
+    code, printed, _ = command(monkeypatch, capsys, "predict", folder, hospital, "--keep", "hospital", "--keep", "age")
+    assert code == 0
+    rows = list(csv.DictReader(io.StringIO(printed)))
+    with hospital.open() as file:
+        given = list(csv.DictReader(file))
+    assert [(row["hospital"], row["age"]) for row in rows] == [(row["hospital"], row["age"]) for row in given]
+    spent = command(monkeypatch, capsys, "privacy", "spent", folder)[1]
+    assert {line.split("  ")[0] for line in spent.splitlines()[1:-1]} == {row["hospital"] for row in given}
+
+
+def test_the_report_shows_the_coefficients_that_are_exported(private_run):
+    folder, _, _ = private_run
+    model = load_model(folder)
+    weights = model.coefficients()[1] - model.coefficients()[0]
+    (table,) = view_model(read_folders([folder])[0][0]).tables
+    shown = {row["name"]: row["value"] for row in table["rows"]}
+    assert shown == pytest.approx({name: weights[model.feature_names.index(name)] for name in shown}, rel=1e-6)
+
+
+def test_a_folder_that_holds_a_run_is_refused_before_anything_is_read(private_run, hospital, monkeypatch, capsys):
+    folder, _, _ = private_run
+    code, _, said = command(monkeypatch, capsys, "run", "--data", hospital, "--label", "readmitted", "--out", folder)
+    assert code == 2
+    assert len(said.splitlines()) == 1
+    assert "already holds a run" in said
 
 
 def test_predict_is_the_test_accuracy_on_the_test_rows(private_run, hospital):
@@ -295,6 +329,11 @@ def test_the_schema_that_is_printed_can_be_used(hospital, tmp_path, monkeypatch,
     config = table_config(
         hospital, f"data.schema_file={json.dumps(str(path))}", "privacy.mechanism=sound", "privacy.epsilon=1.0"
     )
+    with pytest.raises(ConfigError, match="read off the rows"):  # as it is, its bounds tell about the rows
+        build_federation(config, progress=False)
+    lines = [line for line in printed.splitlines() if not line.startswith("from_rows")]
+    assert len(lines) == len(printed.splitlines()) - 1
+    path.write_text("\n".join(lines))
     assert build_federation(config, progress=False).classes == 2
 
 

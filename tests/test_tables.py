@@ -177,7 +177,7 @@ MISTAKES = {
     "empty file": ("", {"label": "y"}, "is empty"),
     "no rows": ("a,y\n", {"label": "y"}, "has no rows"),
     "two of one name": ("a,a,y\n1,2,3\n", {"label": "y"}, "two columns are called 'a'"),
-    "ragged": ("a,y\n1,2\n3,4,5\n", {"label": "y"}, "is not a valid .csv file"),
+    "ragged": ("a,y\n1,2\n3,4,5\n", {"label": "y"}, "line 3 has 3 fields, but the line of column names 2"),
     "nothing to learn from": ("y,a\n0,1\n1,1\n", {"label": "y"}, "no column to learn from"),
 }
 
@@ -248,3 +248,57 @@ def test_a_row_in_another_encoding_changes_no_other_row(tmp_path):
     (tmp_path / "more.csv").write_bytes("\n".join(rows).encode() + "\nZürich,no".encode("latin-1"))
     towns = [read_table(tmp_path / name).columns["town"].to_list() for name in ("one.csv", "more.csv")]
     assert towns == [["Málaga", "Köln"], ["Málaga", "Köln", "Zürich"]]
+
+
+def test_none_is_an_answer_among_words_and_missing_among_numbers():
+    table = table_from_columns(
+        {"cover": ["none", "public", "NA", "none"], "dose": ["none", "2.5", "3", "NULL"], "y": ["none", "a", "a", "none"]}
+    )
+    schema, _ = infer_schema(table, "y")
+    assert schema.classes == ["a", "none"]
+    assert schema.columns["cover"] == Category(levels=["none", "public"])
+    assert schema.columns["dose"] == Number(low=2.5, high=3, missing_column=True)
+    rows = encode(schema, table)
+    assert rows.features[:, :2].tolist() == [[1, 0], [0, 1], [0, 0], [1, 0]]  # cover
+    assert rows.features[:, 2:4].tolist() == [[0.5, 1], [0, 0], [1, 0], [0.5, 1]]  # dose, and whether it is missing
+    assert rows.labels.tolist() == [1, 0, 0, 1]
+
+
+def test_a_declared_level_is_never_missing():
+    table = table_from_columns({"region": ["NA", "EU", "?"], "y": ["null", "1", "1"]})
+    schema = Schema(label="y", classes=["null", "1"], bias=False, columns={"region": Category(levels=["NA", "EU"])})
+    rows = encode(schema, table)
+    assert rows.features.tolist() == [[1, 0], [0, 1], [0, 0]]
+    assert rows.labels.tolist() == [0, 1, 1]
+    assert rows.notes == ("region: 1 missing value is encoded as 0 in every indicator",)
+
+
+@pytest.mark.parametrize(("separator", "kind"), [(";", Number), ("\t", Number), (",", Category)])
+def test_a_decimal_comma_is_one_where_commas_do_not_separate(tmp_path, separator, kind):
+    path = tmp_path / "t.csv"
+    path.write_text(separator.join(["a", "y"]) + "\n" + "".join(f'"{k},5"{separator}{k % 2}\n' for k in range(4)))
+    column = infer_schema(read_table(path), "y").schema.columns["a"]
+    assert isinstance(column, kind)
+    if isinstance(column, Number):
+        assert (column.low, column.high) == (0.5, 3.5)
+
+
+def test_numbers_that_look_like_names_or_dates_are_said():
+    table = table_from_columns(
+        {
+            "id": range(1000, 1030),
+            "admitted": [20230100 + day for day in range(1, 31)],
+            "age": [20 + row % 7 for row in range(30)],
+            "y": [row % 2 for row in range(30)],
+        }
+    )
+    notes = infer_schema(table, "y").notes
+    assert [note.partition(":")[0] for note in notes] == ["id", "admitted"]
+    assert "dates" in notes[1]
+
+
+def test_a_schema_that_was_read_off_rows_says_so_when_it_is_written():
+    schema = infer_schema(table_from_columns({"a": [1.0, 2.0], "y": ["0", "1"]}), "y").schema
+    assert schema.from_rows
+    assert parse_schema(to_toml(schema)) == schema
+    assert not parse_schema(to_toml(schema.model_copy(update={"from_rows": False}))).from_rows

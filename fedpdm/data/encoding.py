@@ -1,13 +1,14 @@
 """Rows of a table as the model sees them, by a public schema: nothing is fitted, each row is encoded by itself."""
 
-__all__ = ["Encoded", "encode", "as_numbers", "as_words"]
+__all__ = ["Encoded", "encode", "as_numbers", "as_words", "known_numbers"]
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fedpdm.data.schema import Category, Number, Schema, some
-from fedpdm.data.tables import Table
+from fedpdm.data.tables import MISSING, MISSING_NUMBERS, Table
 from fedpdm.errors import DataError
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def as_numbers(series: "polars.Series", where: str) -> np.ndarray:
     """float64 with NaN where a value is missing; a word is an error that names its row, counted from 1."""
     import polars as pl
 
+    series = known_numbers(series)
     numbers = series.cast(pl.Float64, strict=False)
     wrong = series.is_not_null() & ~(numbers.is_finite().fill_null(False))
     if wrong.any():
@@ -85,10 +87,22 @@ def as_numbers(series: "polars.Series", where: str) -> np.ndarray:
     return numbers.to_numpy().astype(np.float64, copy=False)
 
 
-def as_words(series: "polars.Series") -> list[str | None]:
-    """Words, with None where a value is missing; the number 7.0 is the word "7"."""
+def known_numbers(series: "polars.Series") -> "polars.Series":
+    """The column without the words that stand for a missing number."""
+    if series.dtype.is_numeric():
+        return series
+    return series.set(series.str.to_lowercase().is_in(MISSING_NUMBERS).fill_null(False), None)
+
+
+def as_words(series: "polars.Series", declared: Sequence[str] = ()) -> list[str | None]:
+    """Words, with None where a value is missing; the number 7.0 is the word "7".
+
+    A word that is `declared` (a level or class of the schema) is never missing, whatever it looks like.
+    """
     if not series.dtype.is_numeric():
-        return series.to_list()
+        return [
+            None if word is None or (word.lower() in MISSING and word not in declared) else word for word in series.to_list()
+        ]
     return [None if value is None else f"{value:.15g}" for value in series.to_list()]
 
 
@@ -107,7 +121,7 @@ def _encode_number(column: Number, table: Table, name: str, notes: list[str]) ->
 
 
 def _encode_category(column: Category, table: Table, name: str, notes: list[str]) -> np.ndarray:
-    words = as_words(table.column(name))
+    words = as_words(table.column(name), [*column.levels, *([column.baseline] if column.baseline else [])])
     places = {level: place for place, level in enumerate(column.levels)}
     block = np.zeros((table.rows, len(places)))
     unseen: dict[str, int] = {}
@@ -128,7 +142,7 @@ def _encode_category(column: Category, table: Table, name: str, notes: list[str]
 
 
 def _encode_labels(schema: Schema, table: Table, notes: list[str]) -> np.ndarray:
-    words = as_words(table.column(schema.label, "label column"))
+    words = as_words(table.column(schema.label, "label column"), schema.classes)
     places: dict[str | None, int] = {name: place for place, name in enumerate(schema.classes)}
     places[None] = -1
     for row, word in enumerate(words):

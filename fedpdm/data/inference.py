@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedpdm.data.encoding import as_numbers, as_words
+from fedpdm.data.encoding import as_numbers, as_words, known_numbers
 from fedpdm.data.schema import Category, Column, Ignored, Number, Schema
 from fedpdm.data.tables import Table
 from fedpdm.errors import DataError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MAX_LEVELS = 50  # a column with more different words is taken for names or numbers of people, and ignored
 MAX_CLASSES = 100
+MANY = 20  # rows of which it is no accident that all of their numbers differ
 
 
 class Inferred(NamedTuple):
@@ -49,7 +50,7 @@ def infer_schema(table: Table, label: str, client: str | None = None) -> Inferre
         raise DataError(
             f"{table.name} has no column to learn from beside the label {label!r}: {'; '.join(notes) or 'add some'}"
         )
-    return Inferred(Schema(label=label, classes=classes, client=client, columns=columns), tuple(notes))
+    return Inferred(Schema(label=label, classes=classes, client=client, from_rows=True, columns=columns), tuple(notes))
 
 
 def _classes(table: Table, label: str) -> list[str]:
@@ -76,25 +77,43 @@ def in_order(words: set[str]) -> list[str]:
 def _infer_column(table: Table, name: str, series: "polars.Series", notes: list[str]) -> Column:
     import polars as pl
 
-    known = series.drop_nulls()
-    if not len(known):
+    words = [word for word in as_words(series) if word is not None]
+    if not words:
         notes.append(f"{name}: ignored, since it is missing in every row")
         return Ignored()
+    known = known_numbers(series).drop_nulls()
     numbers = int(known.cast(pl.Float64, strict=False).is_finite().fill_null(False).sum())
     code = known.dtype == pl.String and known.str.contains(r"^0\d").any()  # 007 is a name, not the number 7
     # mostly numbers: then a word among them is a slip, which as_numbers tells with its row
-    if numbers >= len(known) / 2 and not code:
+    if len(known) and numbers >= len(known) / 2 and not code:
         values = as_numbers(series, f"{table.name}, column {name!r}")
         low, high = float(np.nanmin(values)), float(np.nanmax(values))
         if low < high:
+            notes += _doubts(name, values[~np.isnan(values)])
             return Number(low=low, high=high, missing_column=bool(np.isnan(values).any()))
         notes.append(f"{name}: ignored, since it is {low:g} in every row")
         return Ignored()
-    levels = {word for word in as_words(known) if word is not None}
-    if len(levels) == 1 and len(known) == len(series):
+    levels = set(words)
+    if len(levels) == 1 and len(words) == len(series):
         notes.append(f"{name}: ignored, since it is {min(levels)!r} in every row")
         return Ignored()
     if len(levels) > MAX_LEVELS:
         notes.append(f"{name}: ignored, since it has {len(levels)} different words, more than {MAX_LEVELS}")
         return Ignored()
     return Category(levels=in_order(levels))
+
+
+def _doubts(name: str, values: np.ndarray) -> list[str]:
+    """Numbers that look like something else: said, not acted on."""
+    whole = bool((values == np.floor(values)).all())
+    if whole and all(_is_date(int(value)) for value in np.unique(values)):
+        return [f'{name}: looks like dates written as numbers; if so, make it kind = "ignored" in a schema']
+    if whole and len(values) >= MANY and len(np.unique(values)) == len(values):
+        return [
+            f'{name}: a different whole number in every row; if it only names the row, make it kind = "ignored" in a schema'
+        ]
+    return []
+
+
+def _is_date(number: int) -> bool:
+    return 1900 <= number // 10000 <= 2100 and 1 <= number // 100 % 100 <= 12 and 1 <= number % 100 <= 31

@@ -77,6 +77,12 @@ def _schema(data: Data, table: Table, private: bool) -> tuple[Schema, tuple[str,
     client = data.client_column
     if data.schema_file is not None:
         schema = read_schema(data.schema_file)
+        if private and schema.from_rows:
+            raise ConfigError(
+                f"{data.schema_file}: its bounds and levels were read off the rows (from_rows = true), so under "
+                'privacy.mechanism="sound" they would tell about them: put in what is known without the rows, and take that '
+                "line out"
+            )
         if data.label not in (None, schema.label):
             raise ConfigError(f"data.label={data.label} is not the label of {data.schema_file}, {schema.label!r}: change one")
         if data.partition == "column" and client is not None and client != schema.client:

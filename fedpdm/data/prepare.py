@@ -58,7 +58,8 @@ def settled(config: Config, federation: Federation) -> Config:
             f"rounds.participants={participants} is more than the {clients} clients of {config.data.name}: lower it, or set "
             "rounds.participants=0 for all of them"
         )
-    data = config.data.model_copy(update={"clients": clients})
+    column = federation.schema.client if federation.schema else None
+    data = config.data.model_copy(update={"clients": clients, "client_column": column or config.data.client_column})
     return config.model_copy(update={"data": data, "rounds": config.rounds.model_copy(update={"participants": participants})})
 
 

@@ -75,6 +75,8 @@ class Schema(_Part):
         The column that says whose row it is, if there is one.
     bias
         Whether a last feature is always 1.
+    from_rows
+        Bounds and levels were read off the rows, so they are as private as these: no guarantee is given with such a schema.
     columns
         The others by name; the order is that of the features.
     cost
@@ -101,6 +103,7 @@ class Schema(_Part):
     classes: list[str] = Field(min_length=2)
     client: str | None = None
     bias: bool = True
+    from_rows: bool = False
     columns: dict[str, Column] = Field(min_length=1)
     cost: Cost | None = None
 
@@ -145,7 +148,7 @@ def describe(schema: Schema) -> str:
     for name, column in schema.columns.items():
         if isinstance(column, Number):
             missing = ", with an indicator of missing ones" if column.missing_column else ""
-            rows.append((name, f"number in [{column.low:g}, {column.high:g}]{missing}"))
+            rows.append((name, f"number in [{column.low:.9g}, {column.high:.9g}]{missing}"))
         else:
             rows.append((name, f"category: {some(column.levels, 10)}" if isinstance(column, Category) else "ignored"))
     width = min(max(len(name) for name, _ in rows), 30)
@@ -175,6 +178,9 @@ def parse_schema(text: str, name: str = "schema") -> Schema:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "union_tag_invalid":
+            kind = first["input"].get("kind")
+            raise DataError(f'{name}: {place}: kind = "{kind}" is not known: choose number, category or ignored') from None
         if first["type"] == "extra_forbidden":
             parts = {**Schema.model_fields, **Number.model_fields, **Category.model_fields}
             raise DataError(f"{name}: unknown key {place!r}: {nearest(str(first['loc'][-1]), parts)}") from None
@@ -186,8 +192,10 @@ def to_toml(schema: Schema, comment: str = "") -> str:
     document = tomlkit.document()
     for line in comment.splitlines():
         document.add(tomlkit.comment(line))
-    for key, value in schema.model_dump(exclude={"columns", "cost"}, exclude_none=True).items():
+    for key, value in schema.model_dump(exclude={"columns", "cost", "from_rows"}, exclude_none=True).items():
         document.add(key, value)
+    if schema.from_rows:
+        document.add("from_rows", tomlkit.item(True).comment("take this line out when nothing below tells about the rows"))
     if schema.cost:
         document.add("cost", tomlkit.item(schema.cost.model_dump()))
     columns = tomlkit.table(is_super_table=True)

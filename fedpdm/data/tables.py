@@ -1,7 +1,8 @@
 """Tables of one's own: CSV, Parquet, NPZ and LibSVM files, and what Python holds, as named columns."""
 
-__all__ = ["Table", "FORMATS", "MISSING", "read_table", "table_from_columns", "table_from_bunch", "nearest"]
+__all__ = ["Table", "FORMATS", "MISSING", "MISSING_NUMBERS", "read_table", "table_from_columns", "table_from_bunch", "nearest"]
 
+import csv
 import difflib
 import hashlib
 import io
@@ -17,8 +18,10 @@ from fedpdm.errors import DataError
 if TYPE_CHECKING:
     import polars
 
-# What stands for "not known" in a file of text, in any case, with or without spaces around it
-MISSING = ("", "?", "na", "n/a", "nan", "null", "none")
+# What stands for "not known" in a file of text, in any case, with or without spaces around it. "none" is so among numbers only:
+# as a word it may well be an answer.
+MISSING = ("?", "na", "n/a", "nan", "null")
+MISSING_NUMBERS = (*MISSING, "none")
 SKLEARN = "sklearn:"  # sklearn:wine is what sklearn.datasets.load_wine gives
 
 
@@ -30,8 +33,8 @@ class Table(NamedTuple):
     name : str
         The file, as it was named.
     columns : dict of str to polars.Series
-        Numbers (float64) or words (str); null is missing. A CSV's columns all are words: what is a number is for the schema
-        to say, so that a code such as "007" stays what it is.
+        Numbers (float64) or words (str); null is missing. A CSV's columns all are words: what is a number, and which words
+        stand for a missing value, is for the schema to say, so that a code such as "007" stays what it is.
     rows : int
         Their length.
     checksum : str
@@ -51,7 +54,10 @@ class Table(NamedTuple):
         if self.sparse and name not in self.columns and re.fullmatch(r"x[1-9]\d*", name):
             return _series(np.zeros(self.rows), name)
         if name not in self.columns:
-            raise DataError(f"{self.name} has no {purpose} {name!r}: {nearest(name, self.columns)}")
+            near, all_of_them = nearest(name, self.columns), listed(self.columns)
+            raise DataError(
+                f"{self.name} has no {purpose} {name!r}: {near if near == all_of_them else f'{near}; {all_of_them}'}"
+            )
         return self.columns[name]
 
 
@@ -62,6 +68,12 @@ def nearest(name: str, names: Iterable[str]) -> str:
     near = [by_lower[found] for found in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)]
     if near:
         return f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(map(repr, near))}"
+    return listed(names)
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first few of the columns, in words."""
+    names = list(names)
     shown = ", ".join(map(repr, names[:8]))
     return f"its columns are {shown}" + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
@@ -158,7 +170,7 @@ def _series(values: Any, name: str) -> "polars.Series":
         numbers = series.cast(pl.Float64)
         return numbers.set(~numbers.is_finite().fill_null(True), None)
     words = series.cast(pl.String).str.strip_chars()
-    return words.set(words.str.to_lowercase().is_in(MISSING).fill_null(False), None)
+    return words.set((words == "").fill_null(False), None)
 
 
 def _plain(value: Any) -> Any:
@@ -182,11 +194,29 @@ def _read_csv(content: bytes) -> "dict[str, polars.Series]":
         text = "\n".join(_decoded(line) for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n"))
     header = text.split("\n", 1)[0]
     separator = max(",;\t|", key=header.count)
-    frame = pl.read_csv(io.BytesIO(text.encode()), infer_schema=False, separator=separator)
+    try:
+        frame = pl.read_csv(io.BytesIO(text.encode()), infer_schema=False, separator=separator)
+    except pl.exceptions.ComputeError:
+        raise DataError(_ragged(text, separator)) from None
+    if separator != ",":  # then 3,5 is a number; told by the header alone, so that no row changes how another one is read
+        frame = frame.with_columns(pl.all().str.replace(r"^(\s*[+-]?\d+),(\d+\s*)$", "${1}.${2}"))
     if any("_duplicated_" in column for column in frame.columns):
         twice = next(column for column in frame.columns if "_duplicated_" in column).partition("_duplicated_")[0]
         raise DataError(f"two columns are called {twice!r}; give every column a name of its own")
     return {key.strip(): _series(frame[key], key.strip()) for key in frame.columns}
+
+
+def _ragged(text: str, separator: str) -> str:
+    """Which line has more fields than the header."""
+    lines = csv.reader(io.StringIO(text), delimiter=separator)
+    header = next(lines)
+    for fields in lines:
+        if len(fields) > len(header):
+            return (
+                f"line {lines.line_num} has {len(fields)} fields, but the line of column names {len(header)}: put words that "
+                f"hold {separator!r} in quotes, or mend that line"
+            )
+    return "its lines cannot be read as fields: look for a quote that is not closed"
 
 
 def _read_parquet(content: bytes) -> "dict[str, polars.Series]":

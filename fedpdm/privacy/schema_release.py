@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedpdm.data.encoding import as_words
+from fedpdm.data.encoding import as_words, known_numbers
 from fedpdm.data.inference import Inferred, in_order
 from fedpdm.data.schema import Category, Column, Cost, Ignored, Number, Schema
 from fedpdm.data.tables import Table
@@ -110,7 +110,7 @@ def cells_of(table: Table, name: str, as_label: bool = False) -> Cells:
     import polars as pl
 
     series = table.columns[name]
-    numbers = series.cast(pl.Float64, strict=False).to_numpy().astype(np.float64)
+    numbers = known_numbers(series).cast(pl.Float64, strict=False).to_numpy().astype(np.float64)
     grid, words = np.zeros(MISSING + 1, np.int64), Counter[str]()
     for word, number in zip(as_words(series), numbers.tolist(), strict=True):
         if word is None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedpdm.data.features import FEATURE_MAPS, FeatureOptions, make_map
 from fedpdm.report.reading import Run
+from fedpdm.saved import coefficients
 
 __all__ = ["ModelView", "view_model"]
 
@@ -18,7 +19,7 @@ TOP = 20  # coefficients shown per class
 POSITIVE, NEGATIVE = (0, 114, 178), (213, 94, 0)  # blue and vermilion: told apart by every common kind of eye
 SCALINGS = {
     "none": "",
-    "bounded": "divided by the square root of the number of the table's columns",
+    "bounded": "scaled to [0, 1] by its bounds; a coefficient says how far the score rises from 0 to 1",
     "unit": "each example brought to norm 1",
     "root": "square roots of the pixels, each example brought to norm 1",
     "centred": "each example minus its own mean, brought to norm 1",
@@ -57,8 +58,8 @@ def view_model(run: Run) -> ModelView:
     if shape:
         images, largest = _images(run.model, labels, shape)
         return ModelView(sentence, largest, images, [])
-    tables = _tables(run.model, labels, names)
-    return ModelView(sentence, float(np.abs(run.model).max()), [], tables)
+    model = coefficients(run.model, run.config.data.scaling, names)
+    return ModelView(sentence, float(np.abs(model).max()), [], _tables(model, labels, names))
 
 
 def _features_sentence(run: Run, names: Sequence[str]) -> str:

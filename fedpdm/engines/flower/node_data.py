@@ -108,6 +108,11 @@ def _read_table(path: Path, schema_path: Path) -> Dataset:
             f"{schema_path} was read off rows at a cost of epsilon={schema.cost.epsilon:g}, which a node's ledger "
             "does not know: lower the budget in the policy by it, and take [cost] out of the schema."
         )
+    if schema.from_rows:
+        raise DataError(
+            f"{schema_path}: its bounds and levels were read off rows (from_rows = true): put in what is known without them, "
+            "the same at all nodes, and take that line out."
+        )
     table = read_table(path)
     rows = encode(schema, table)
     for note in rows.notes:
