@@ -59,7 +59,7 @@ def table(rows: Rows, seeds: int) -> Iterable[str]:
             cells = {row["algorithm"]: row for row in here if str(row["epsilon"]) == epsilon}
             if cells:
                 texts = [_text(cells[a]) if a in cells else "" for a in algorithms]
-                yield f"| {epsilon} | {TARGETS[data, features].get(epsilon, '')} | " + " | ".join(texts) + " |"
+                yield f"| {epsilon} | {TARGETS.get((data, features), {}).get(epsilon, '')} | " + " | ".join(texts) + " |"
         yield ""
     yield from ("## Is FedPDM first?", "", *verdict_lines(verdicts(rows)))
 
@@ -70,7 +70,7 @@ def _text(row: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", nargs="+", default=["mnist", "adult"], choices=["mnist", "adult"])
+    parser.add_argument("--data", nargs="+", default=["mnist", "adult", "digits"], choices=["mnist", "adult", "digits"])
     parser.add_argument("--features", nargs="+", default=["raw", "scattering", "piecewise"])
     parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS), choices=list(ALGORITHMS))
     parser.add_argument("--epsilons", nargs="+", default=list(EPSILONS), choices=EPSILONS)

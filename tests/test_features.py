@@ -21,8 +21,10 @@ from fedpdm.data.features import (
     scale_features,
 )
 from fedpdm.data.piecewise import ADULT_KNOTS, encode_table, hats
+from fedpdm.data.strokes import stroke_images
 from fedpdm.errors import ConfigError
 from fedpdm.experiment import build_federation
+from fedpdm.paper.certified import study
 
 
 @pytest.fixture(scope="module")
@@ -325,3 +327,37 @@ def test_the_command_explains_the_maps():
     assert "costs no privacy" in shown
     assert "data.fourier_bandwidth = 1.0" in shown
     assert "choose raw, scattering" in fedpdm("features", "show", "wavelets").stderr
+
+
+def test_on_digits_scattering_is_ahead_of_pixels_at_a_certified_epsilon(tmp_path):
+    """The study of docs/utility.md in small, with nothing to download: tuned on a validation split, then three fresh seeds."""
+    store = tmp_path / "cells.jsonl"
+    rows = {
+        (features, algorithm): study("digits", features, algorithm, "1", 3, store)
+        for features, algorithm in (("raw", "fedpdm"), ("scattering", "fedpdm"), ("scattering", "fedavg"))
+    }
+    accuracy = {point: row["accuracy"] for point, row in rows.items()}
+    assert accuracy["scattering", "fedpdm"] > accuracy["raw", "fedpdm"] + 0.03
+    assert accuracy["scattering", "fedpdm"] > accuracy["scattering", "fedavg"] - 0.02
+    assert accuracy["scattering", "fedpdm"] > 0.75
+
+
+def test_strokes_are_the_same_everywhere_and_leave_the_margin_free():
+    images = stroke_images(28, 28, 50)
+    np.testing.assert_array_equal(images[:7], stroke_images(28, 28, 7))
+    assert images.min() == 0
+    assert (images.max(axis=(1, 2)) > 0.8).all()
+    assert not images[:, :2].any()
+    assert not images[:, :, :2].any()
+    assert 0.05 < images.mean() < 0.25
+
+
+def test_the_centre_takes_off_what_written_digits_have_in_common(digits):
+    """It is a constant, so it costs no privacy; the mean of real digits becomes shorter by it."""
+    lengths = {}
+    for centre in ("none", "strokes"):
+        chosen = make_map("scattering", digits.feature_names, FeatureOptions(scattering_scale=1, scattering_centre=centre))
+        check_one_example_at_a_time(chosen, digits.features[:4], digits.feature_names)
+        mean = chosen.rows(digits.features, digits.feature_names)[:, :-1].mean(axis=0)
+        lengths[centre] = np.linalg.norm(mean)
+    assert lengths["strokes"] < 0.9 * lengths["none"]

@@ -35,13 +35,14 @@ TEXT = (
 
 EPSILONS = ("0.1", "0.2", "0.5", "1", "3", "10", "none")
 DELTA = 1e-5
-VALIDATION = {"mnist": 10_000, "adult": 6_000}
-TUNING_SEEDS = {"mnist": (1000,), "adult": (1000, 1001, 1002)}  # a run on Adult takes a second, and varies more
-STEP = {"mnist": 0.99, "adult": 0.85}  # share of the largest step size that contracts
+VALIDATION = {"mnist": 10_000, "adult": 6_000, "digits": 300}
+TUNING_SEEDS = {"mnist": (1000,), "adult": (1000, 1001, 1002), "digits": (1000, 1001, 1002)}  # shorter runs that vary more
+STEP = {"mnist": 0.99, "adult": 0.85, "digits": 0.99}  # share of the largest step size that contracts
+CLIENTS = {"mnist": (100, 30), "adult": (100, 30), "digits": (10, 5)}  # all of them, and those of a round
+SCALE = {"mnist": 2, "digits": 1}  # of scattering: images of 28 x 28 and of 8 x 8 pixels
 COMMON = (
     "rounds.sampling=cycle",
     "rounds.all_first=false",
-    "rounds.participants=30",
     "local.batch_size=0",
     "problem.loss=softmax",
     "problem.gamma=0.0",
@@ -51,7 +52,7 @@ COMMON = (
     "metrics.tail=0.25",
     "algorithm.server_rule=dual-memory",
 )
-PARTITION = {"mnist": "labels", "adult": "one-class"}
+PARTITION = {"mnist": "labels", "adult": "one-class", "digits": "labels"}
 
 
 class Cell(NamedTuple):
@@ -87,6 +88,9 @@ GRID = {
         Cell("raw", "none", 0.01, 30, 100, 0.7),
     ],
 }
+# Digits come along with scikit-learn: a small copy of the study, which a test runs.
+GRID["digits", "raw"] = [Cell("raw", "centred", 0.01, 5, 20, 0.35), Cell("raw", "centred-root", 0.005, 10, 30, 0.5)]
+GRID["digits", "scattering"] = [cell._replace(features="scattering", scaling="none") for cell in GRID["digits", "raw"]]
 GRID["adult", "piecewise"] = [cell._replace(features="piecewise") for cell in GRID["adult", "raw"]]
 WEIGHT = {"fedpdm": "rho", "fedprox": "mu", "feddyn": "alpha"}
 
@@ -98,6 +102,8 @@ def settings(data: str, algorithm: str, epsilon: str, cell: Cell, seed: int, val
         *COMMON,
         f"data.partition={PARTITION[data]}",
         f"data.name={data}",
+        f"data.clients={CLIENTS[data][0]}",
+        f"rounds.participants={CLIENTS[data][1]}",
         f"data.features={cell.features}",
         f"data.scaling={cell.scaling}",
         f"data.validation={VALIDATION[data] if validation else 0}",
@@ -108,7 +114,7 @@ def settings(data: str, algorithm: str, epsilon: str, cell: Cell, seed: int, val
         f"seed={seed}",
     ]
     if cell.features == "scattering":
-        chosen.append("data.scattering_centre=strokes")
+        chosen += [f"data.scattering_scale={SCALE[data]}", "data.scattering_centre=strokes"]
     if algorithm in WEIGHT:
         chosen.append(f"algorithm.{WEIGHT[algorithm]}={weight}")
     if epsilon != "none":
