@@ -1,10 +1,10 @@
 """Accuracy against bytes at a certified epsilon of 1 on MNIST: what thin links cost under the sound mechanism.
 
-    python benchmarks/tradeoff.py [--seeds 5]
+    python benchmarks/tradeoff.py [--seeds 3] [--parts pixels scattering downlinks]
 
 Every way of sending is tuned alike, by rho and the number of local steps, on a validation split; the best one then runs on
 all training data with fresh seeds. Bytes are those of the encoded messages. A second table compares the two downlinks on the
-paper's settings without noise. Writes tradeoff.csv and tradeoff.png to results/ and docs/links.md.
+paper's settings without noise. Writes tables and pictures to results/ and docs/links.md.
 """
 
 import argparse
@@ -18,11 +18,16 @@ from fedpdm.config import Config, load_config
 from fedpdm.sweep import Result, run_sweep
 
 COMMON = [
-    *("rounds.sampling=cycle", "rounds.all_first=false", "local.batch_size=0", "problem.gamma=0.0"),
-    *("data.scaling=blurred", "privacy.mechanism=sound", "privacy.epsilon=1.0", "privacy.clip=0.5"),
+    *("rounds.sampling=cycle", "rounds.all_first=false", "local.batch_size=0"),
+    *("privacy.mechanism=sound", "privacy.epsilon=1.0", "privacy.clip=0.5"),
     *("algorithm.server_rule=dual-memory", "metrics.diagnose_every=1000", "metrics.evaluate_every=1000", "metrics.tail=0.25"),
 ]
-TUNED = [(20, 0.005), (40, 0.003)]  # local steps and rho; the step size is just below the largest that contracts
+FEATURES = {
+    "pixels": ["data.scaling=blurred"],
+    "scattering": ["data.features=scattering", "data.scattering_centre=strokes"],
+}
+# local steps and rho; the step size is just below the largest that contracts
+TUNED = {"pixels": [(20, 0.005), (40, 0.003)], "scattering": [(10, 0.005)]}
 
 
 class Way(NamedTuple):
@@ -32,6 +37,8 @@ class Way(NamedTuple):
     uplink: float
     values: str
     downlink_kind: str = "difference"
+    features: str = "pixels"
+    gamma: float = 0.0  # of the L1 penalty
 
 
 WAYS = [
@@ -46,6 +53,17 @@ WAYS = [
     Way("noisy top-k 10 %, auto", 30, "noisy-topk", 0.1, "auto"),
     Way("rand-k 10 %, auto", 30, "randk", 0.1, "auto"),
 ]
+SCATTERED = [
+    way._replace(features="scattering")
+    for way in (
+        Way("dense, float32", 30, "shared-randk", 1.0, "float32", "model"),
+        Way("dense, auto", 30, "shared-randk", 1.0, "auto"),
+        Way("dense, auto, L1 5e-4", 30, "shared-randk", 1.0, "auto", gamma=5e-4),
+        Way("dense, auto, L1 2e-3", 30, "shared-randk", 1.0, "auto", gamma=2e-3),
+        Way("shared rand-k 5 %, auto", 30, "shared-randk", 0.05, "auto"),
+        Way("noisy top-k 5 %, auto", 30, "noisy-topk", 0.05, "auto"),
+    )
+]
 
 
 def settings(way: Way, tuned: tuple[int, float], seed: int, validation: bool) -> Config:
@@ -53,6 +71,8 @@ def settings(way: Way, tuned: tuple[int, float], seed: int, validation: bool) ->
     steps, rho = tuned
     chosen = [
         *COMMON,
+        *FEATURES[way.features],
+        f"problem.gamma={way.gamma}",
         *(f"compression.{name}={getattr(way, name)}" for name in ("kind", "uplink", "values", "downlink_kind")),
         f"rounds.total={way.rounds}",
         f"local.steps={steps}",
@@ -65,22 +85,25 @@ def settings(way: Way, tuned: tuple[int, float], seed: int, validation: bool) ->
 
 
 def study(way: Way, seeds: int, store: Path) -> dict[str, Any]:
-    tuning = run_sweep([settings(way, tuned, 1000, True) for tuned in TUNED], store, say)
+    grid = TUNED[way.features]
+    tuning = run_sweep([settings(way, tuned, 1000, True) for tuned in grid], store, say)
     tried = {
         (tuned, which): result.get(which, 0.0)
-        for tuned, result in zip(TUNED, tuning, strict=True)
+        for tuned, result in zip(grid, tuning, strict=True)
         for which in ("last", "averaged")
     }
     tuned, which = max(tried, key=lambda choice: tried[choice])
     results = run_sweep([settings(way, tuned, seed, False) for seed in range(seeds)], store, say)
     accuracies = [result[which] for result in results]
     return {
+        "features": way.features,
         "way": way.name,
         "rounds": way.rounds,
         "accuracy": round(statistics.mean(accuracies), 4),
         "deviation": round(statistics.stdev(accuracies), 4) if seeds > 1 else 0.0,
         "uplink_bytes": round(statistics.mean(r["uplink_bytes"][-1] for r in results)),
         "downlink_bytes": round(statistics.mean(r["downlink_bytes"][-1] for r in results)),
+        "nonzero": round(statistics.mean(r["nonzero_fraction"] for r in results), 4),
         "model": which,
         "steps": tuned[0],
         "rho": tuned[1],
@@ -116,8 +139,8 @@ def downlink_table(rows: list[dict[str, Any]]) -> list[str]:
         "|---|---|---|---|",
     ]
     for r in rows:
-        accuracy = f"{r['accuracy']:.4f} ± {r['deviation']:.4f}"
-        lines.append(f"| {r['share']} | {r['kind']} | {accuracy} | {r['megabytes']:.2f} |")
+        accuracy = f"{float(r['accuracy']):.4f} ± {float(r['deviation']):.4f}"
+        lines.append(f"| {r['share']} | {r['kind']} | {accuracy} | {float(r['megabytes']):.2f} |")
     return lines
 
 
@@ -150,56 +173,87 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def write_page(rows: list[dict[str, Any]], downlinks: list[dict[str, Any]], seeds: int, path: Path) -> None:
+TITLES = {
+    "pixels": "From pixels (`data.scaling=blurred`)",
+    "scattering": "From scattering (`data.features=scattering`, `data.scattering_centre=strokes`): 39,700 weights",
+}
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
     dense = rows[0]
     lines = [
-        "# Accuracy against bytes",
         "",
-        "MNIST, four labels per client, sound mechanism, epsilon 1 (add/remove, delta = 1e-5), T rounds of 30 of 100 clients,",
-        "raw pixels (`data.scaling=blurred`). Every way is tuned alike on a validation split (Q, rho, and the",
-        f"last or the averaged model); mean and deviation over {seeds} seeds. Bytes are as encoded, headers and indices",
-        "included. Written by",
-        "`python benchmarks/tradeoff.py`; the picture is `benchmarks/results/tradeoff.png`.",
+        f"## {TITLES[dense['features']]}",
         "",
-        "| way | T | test accuracy | to dense | uplink MB | share of dense | downlink MB | Q | rho | model |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| way | T | test accuracy | to dense | uplink MB | share of dense | downlink MB | non-zero | Q | rho | model |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for r in rows:
         columns = [
             r["way"],
-            str(r["rounds"]),
-            f"{r['accuracy']:.4f} ± {r['deviation']:.4f}",
-            f"{100 * (r['accuracy'] - dense['accuracy']):+.2f} points",
-            f"{r['uplink_bytes'] / 1e6:.2f}",
-            f"{r['uplink_bytes'] / dense['uplink_bytes']:.3f}",
-            f"{r['downlink_bytes'] / 1e6:.2f}",
-            str(r["steps"]),
-            str(r["rho"]),
+            r["rounds"],
+            f"{float(r['accuracy']):.4f} ± {float(r['deviation']):.4f}",
+            f"{100 * (float(r['accuracy']) - float(dense['accuracy'])):+.2f} points",
+            f"{float(r['uplink_bytes']) / 1e6:.2f}",
+            f"{float(r['uplink_bytes']) / float(dense['uplink_bytes']):.3f}",
+            f"{float(r['downlink_bytes']) / 1e6:.2f}",
+            f"{float(r['nonzero']):.1%}" if r["nonzero"] else "",
+            r["steps"],
+            r["rho"],
             r["model"],
         ]
-        lines.append("| " + " | ".join(columns) + " |")
-    path.write_text("\n".join(lines + downlink_table(downlinks)) + "\n")
+        lines.append("| " + " | ".join(map(str, columns)) + " |")
+    return lines
+
+
+def write_page(folder: Path, path: Path) -> None:
+    """The page from the tables in `folder`, whichever run they come from."""
+    lines = [
+        "# Accuracy against bytes",
+        "",
+        "MNIST, four labels per client, sound mechanism, epsilon 1 (add/remove, delta = 1e-5), T rounds of 30 of 100 clients.",
+        "Every way is tuned alike on a validation split (Q, rho, and the last or the averaged model); mean and deviation over",
+        "3 seeds. Bytes are as encoded, headers and indices included. Written by `python benchmarks/tradeoff.py`; the pictures",
+        "are `benchmarks/results/tradeoff-*.png`.",
+    ]
+    for features in FEATURES:
+        lines += table(read_rows(folder / f"tradeoff-{features}.csv"))
+    path.write_text("\n".join(lines + downlink_table(read_rows(folder / "tradeoff-downlinks.csv"))) + "\n")
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--parts", nargs="+", choices=[*FEATURES, "downlinks"], default=[*FEATURES, "downlinks"])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     store = arguments.out / "tradeoff-cells.jsonl"
-    rows = [study(way, arguments.seeds, store) for way in WAYS]
-    downlinks = [
-        downlink_study(share, kind, arguments.seeds, store)
-        for share in (1.0, 0.5, 0.25, 0.1)
-        for kind in ("model", "difference")
-    ]
-    with (arguments.out / "tradeoff.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    draw(rows, arguments.out / "tradeoff.png")
-    write_page(rows, downlinks, arguments.seeds, Path(__file__).parent.parent / "docs" / "links.md")
-    print(f"Wrote {arguments.out}/tradeoff.csv, tradeoff.png and docs/links.md.")
+    for features, ways in (("pixels", WAYS), ("scattering", SCATTERED)):
+        if features in arguments.parts:
+            rows = [study(way, arguments.seeds, store) for way in ways]
+            write_rows(rows, arguments.out / f"tradeoff-{features}.csv")
+            draw(rows, arguments.out / f"tradeoff-{features}.png")
+    if "downlinks" in arguments.parts:
+        downlinks = [
+            downlink_study(share, kind, arguments.seeds, store)
+            for share in (1.0, 0.5, 0.25, 0.1)
+            for kind in ("model", "difference")
+        ]
+        write_rows(downlinks, arguments.out / "tradeoff-downlinks.csv")
+    write_page(arguments.out, Path(__file__).parent.parent / "docs" / "links.md")
+    print(f"Wrote {arguments.out}/tradeoff-*.csv and *.png, and docs/links.md.")
 
 
 if __name__ == "__main__":
