@@ -56,8 +56,9 @@ class Data(Section):
         default="raw", description="public map of one example; auto: scattering for images, piecewise for tables"
     )
     scattering_scale: int = Field(default=2, ge=1, le=6, description="scattering: scales J; one feature per 2^J pixels a side")
-    scattering_centre: Literal["none", "strokes"] = Field(
-        default="none", description="scattering: strokes takes off what made-up pen strokes have in common; for written signs"
+    scattering_centre: Literal["auto", "none", "strokes"] = Field(
+        default="auto",
+        description="scattering: strokes takes off what made-up pen strokes have in common; auto: for MNIST and digits",
     )
     fourier_count: int = Field(default=2000, ge=1, description="fourier: number of random cosines")
     fourier_bandwidth: float = Field(default=1.0, gt=0, description="fourier: distance at which two examples are unlike")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedpdm.data.features import BIAS, FeatureOptions, blur_matrix, make_map, without_bias
+from fedpdm.data.features import BIAS, blur_matrix, make_map, options_of, without_bias
 from fedpdm.data.piecewise import column_count
 from fedpdm.data.prepare import radius_of
 from fedpdm.data.rows import adult_schema, input_names, pixel_scale
@@ -35,8 +35,8 @@ def export_onnx(model: SavedModel) -> bytes:
     columns, bias = _pixels(graph, model, names) if schema is None else _columns(graph, schema)
     columns, bias = _scale(graph, data.scaling, names, columns, bias)
     if data.features != "raw":
-        options = FeatureOptions(**data.model_dump(include=set(FeatureOptions._fields)))
-        columns = map_features(graph, make_map(data.features, names).name, columns, without_bias(names), options)
+        kind = make_map(data.features, names).name
+        columns = map_features(graph, kind, columns, without_bias(names), options_of(data))
         bias = graph.add("Mul", graph.ones(), graph.constant(BIAS))
     features = graph.add("Concat", columns, bias, axis=1) if bias else columns
     features = _cut(graph, features, radius_of(model.config))

@@ -83,7 +83,7 @@ def _scattering(graph: Graph, rows: str, feature_names: Sequence[str], options: 
         start += count
     size = math.prod(len(matrix) for matrix in bank.smoothers[0])
     together = graph.reshape(graph.add("Concat", *groups, axis=1), -1, depth * start * size)
-    if options.scattering_centre == "none":
+    if options.scattering_centre != "strokes":
         return together
     return graph.add("Sub", graph.unit(together), graph.constant(scattering_centre(options, feature_names)))
 

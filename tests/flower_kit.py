@@ -51,7 +51,7 @@ noise_multiplier_min = 0.1
 """
 SETTINGS = [
     f"data.clients={CLIENTS}",
-    "data.scaling=",
+    "data.features=raw",
     "rounds.total=3",
     f"rounds.participants={CLIENTS}",
     "rounds.sampling=cycle",

@@ -21,6 +21,7 @@ from fedpdm.privacy.accounting import epsilon_of
 from fedpdm.privacy.ledger import Ledger
 from fedpdm.report import write_report
 from fedpdm.report.charts import make_charts
+from fedpdm.report.model import view_model
 from fedpdm.report.reading import read_folders
 from fedpdm.report.words import guarantee
 from fedpdm.runs import RunFolder, read_about, read_models
@@ -44,7 +45,8 @@ def train(path: Path, preset: str, settings: list[str]) -> Path:
 def runs(tmp_path_factory):
     """One run under the sound mechanism, one under the paper's."""
     folder = tmp_path_factory.mktemp("runs")
-    return train(folder / "sound", "demo", []), train(folder / "published", "plain", PAPER)
+    pixels = ["data.features=raw", "data.scaling=blurred"]
+    return train(folder / "sound", "demo", pixels), train(folder / "published", "plain", PAPER)
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +107,15 @@ def test_weight_images_are_the_model(runs, page):
     model = read_folders(runs[:1])[0][0].model
     for weight, (red, _, blue, opaque) in zip(model[0, :64], pixels, strict=True):
         assert (blue > red) == (weight > 0) or opaque == 0
+
+
+def test_behind_wavelets_the_weights_on_the_smoothed_image_are_pictured(tmp_path):
+    run = read_folders([train(tmp_path / "run", "demo", ["data.scattering_scale=1", "rounds.total=2"])])[0][0]
+    view = view_model(run)
+    assert [image["name"] for image in view.images] == [str(digit) for digit in range(10)]
+    assert "of 16 pixels" in view.images[0]["alt"]
+    assert "made-up pen strokes" in view.features
+    assert "Pictured: the 16 weights on the smoothed image" in view.features
 
 
 def test_names_from_a_table_cannot_become_markup(runs, tmp_path):

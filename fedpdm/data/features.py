@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedpdm.config import Data
 from fedpdm.data.datasets import ADULT_FEATURES, Dataset
 from fedpdm.data.feature_cache import content_key, remember
 from fedpdm.data.piecewise import ADULT_KNOTS, ADULT_LEFT_OUT, Knots, column_count, encode_table
@@ -19,6 +20,7 @@ __all__ = [
     "scale_features",
     "FeatureMap",
     "FeatureOptions",
+    "options_of",
     "FEATURE_MAPS",
     "make_map",
     "feature_map",
@@ -91,6 +93,7 @@ def scale_features(dataset: Dataset, scaling: str) -> Dataset:
 
 
 ONE_EXAMPLE = "one example"
+WRITTEN = ("mnist", "digits")  # data sets of written signs
 STROKES = 500  # images that `scattering_centre` is the mean of
 VERSION = 1  # part of the cache's key: raise it whenever a map gives other numbers than before
 TOLERANCE = 1e-5  # of features that should be equal: sums may be taken in another order in a larger batch
@@ -150,10 +153,18 @@ class FeatureOptions(NamedTuple):
     """The options of all maps, as they are in the section [data] of the settings."""
 
     scattering_scale: int = 2
-    scattering_centre: str = "none"
+    scattering_centre: str = "auto"  # which is "none", unless `options_of` knows that the images are written signs
     fourier_count: int = 2000
     fourier_bandwidth: float = 1.0
     features_seed: int = 0
+
+
+def options_of(data: Data) -> FeatureOptions:
+    """The options in the settings."""
+    options = FeatureOptions(**data.model_dump(include=set(FeatureOptions._fields)))
+    if options.scattering_centre == "auto" and data.name in WRITTEN:
+        return options._replace(scattering_centre="strokes")
+    return options
 
 
 def without_bias(feature_names: Sequence[str]) -> Sequence[str]:
@@ -203,7 +214,7 @@ def _scattering(options: FeatureOptions) -> FeatureMap:
             group /= np.sqrt(np.maximum(variance, GROUP_FLOOR))[:, None, None, None]
             start = stop
         together = waves.reshape(len(rows), -1)
-        if options.scattering_centre == "none":
+        if options.scattering_centre != "strokes":
             return together
         return _unit_rows(together, bias=False) - scattering_centre(options, names)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedpdm.config import Config, Data
 from fedpdm.data.datasets import Dataset, clip_norms, load_dataset
-from fedpdm.data.features import FeatureOptions, check_one_example_at_a_time, make_map, scale_features
+from fedpdm.data.features import check_one_example_at_a_time, make_map, options_of, scale_features
 from fedpdm.data.federation import Federation, hold_out, make_federation
 from fedpdm.data.own import load_own
 from fedpdm.data.partition import PARTITIONS, by_column
@@ -74,8 +74,7 @@ def prepare(config: Config, dataset: Dataset) -> Dataset:
     if data.scaling != "none":
         dataset = scale_features(dataset, data.scaling)
     if data.features != "raw":
-        options = FeatureOptions(**data.model_dump(include=set(FeatureOptions._fields)))
-        chosen = make_map(data.features, dataset.feature_names, options)
+        chosen = make_map(data.features, dataset.feature_names, options_of(data))
         if config.privacy.mechanism == "sound":
             check_one_example_at_a_time(chosen, dataset.features[:4], dataset.feature_names)
         dataset = chosen.apply(dataset)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedpdm.data.features import FEATURE_MAPS, FeatureOptions, make_map
+from fedpdm.data.features import FEATURE_MAPS, make_map, options_of
 from fedpdm.report.reading import Run
 from fedpdm.saved import coefficients
 
@@ -54,9 +54,12 @@ def view_model(run: Run) -> ModelView:
         count, used = run.model.size, np.count_nonzero(run.model)
         return ModelView(f"A model of its own kind: {count} parameters, {used} of them not zero.", 0.0, [], [])
     sentence = _features_sentence(run, names)
-    shape = _image_shape(names)
+    shown = _smoothed_image(names)
+    if shown:
+        sentence += f" Pictured: the {len(shown)} weights on the smoothed image; the others see edges, and edges among these."
+    shape = _image_shape([names[place].replace("scattering 0 () at", "pixel") for place in shown] or names)
     if shape:
-        images, largest = _images(run.model, labels, shape)
+        images, largest = _images(run.model[:, shown] if shown else run.model, labels, shape)
         return ModelView(sentence, largest, images, [])
     model = coefficients(run.model, run.config.data.scaling, names)
     return ModelView(sentence, float(np.abs(model).max()), [], _tables(model, labels, names))
@@ -68,13 +71,17 @@ def _features_sentence(run: Run, names: Sequence[str]) -> str:
     if data.features == "raw":
         words = SCALINGS.get(data.scaling, data.scaling)
         return f"The {columns} of the data" + (f"; {words}." if words else ", scaled by public bounds.")
-    options = FeatureOptions(**data.model_dump(include=set(FeatureOptions._fields)))
     kind = data.features
     if kind == "auto":
         kind = "scattering" if names[0].startswith("scattering") else "piecewise"
-    chosen = make_map(kind, names, options) if kind in FEATURE_MAPS else None
+    chosen = make_map(kind, names, options_of(data)) if kind in FEATURE_MAPS else None
     said = chosen.sentence if chosen else kind
     return f"{columns} from a public map of one example, {kind}. {said}"
+
+
+def _smoothed_image(names: Sequence[str]) -> list[int]:
+    """The places of the features of order 0, if these are a scattering of grey images."""
+    return [place for place, name in enumerate(names) if name.startswith("scattering 0 () at ")]
 
 
 def _image_shape(names: Sequence[str]) -> tuple[int, int] | None:
