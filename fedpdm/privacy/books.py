@@ -64,13 +64,7 @@ class Books:
         return {
             "epsilon": epsilon + plan.before[0],
             "delta": plan.delta + plan.before[1],
-            "relation": plan.relation,
-            "unit": "one example of one client",
-            "adversary": "the server and everyone who sees the messages",
-            "noise_multiplier": plan.noise_multiplier,
-            "participations": plan.participations,
-            "mode": plan.mode,
-            "clip": plan.clip,
+            **plan.terms(),
             "refused_participations": self.refused,
             "guarantee": plan.sentence(epsilon),
         } | ({"schema_epsilon": plan.before[0]} if plan.before[0] else {})

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Self
 
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.privacy.accounting import Relation, effective_multiplier, gdp_epsilon, gdp_mu
+from fedpdm.transaction import one_writer
 
 __all__ = ["Ledger", "Request", "Spend", "BudgetExceeded", "AlreadySpent"]
 
@@ -268,15 +269,8 @@ class Ledger:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """One writer at a time, from before the check until the record is on disk."""
-        with self._explained():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+        with self._explained(), one_writer(self._connection):
+            yield
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

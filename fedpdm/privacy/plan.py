@@ -46,6 +46,18 @@ class Plan(NamedTuple):
         """The noise multiplier of one participation as a whole, for a ledger that counts participations."""
         return self.noise_multiplier / math.sqrt(self.releases)
 
+    def terms(self) -> dict[str, Any]:
+        """What a guarantee is about, and what it rests on, for a summary."""
+        return {
+            "relation": self.relation,
+            "unit": "one example of one client",
+            "adversary": "the server and everyone who sees the messages",
+            "noise_multiplier": self.noise_multiplier,
+            "participations": self.participations,
+            "mode": self.mode,
+            "clip": self.clip,
+        }
+
     def sentence(self, epsilon: float | None = None) -> str:
         """The guarantee in words; `epsilon` is what training spent, if less than the budget. Schema and training add up."""
         spent = (self.epsilon if epsilon is None else epsilon) + self.before[0]

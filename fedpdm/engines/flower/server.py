@@ -254,13 +254,7 @@ class Coordinator:
         return {
             "epsilon": epsilon if protected else None,
             "delta": plan.delta,
-            "relation": plan.relation,
-            "unit": "one example of one client",
-            "adversary": "the server and everyone who sees the messages",
-            "noise_multiplier": plan.noise_multiplier,
-            "participations": plan.participations,
-            "mode": plan.mode,
-            "clip": plan.clip,
+            **plan.terms(),
             "refused_participations": int(jnp.sum(self.state.asked) - jnp.sum(self.state.used)),
             "guarantee": plan.sentence(epsilon) if protected else f"Nothing is guaranteed: {NOISE_NOTES['simulation']}",
         }

@@ -17,6 +17,7 @@ from safetensors.numpy import load, save
 
 from fedpdm.engines.flower.protocol import Refused, Request
 from fedpdm.errors import UserError
+from fedpdm.transaction import one_writer
 
 __all__ = ["Store", "Kept", "open_store"]
 
@@ -93,7 +94,7 @@ class Store:
         first : callable
             Gives the state of a client that has not taken part yet.
         """
-        with self._transaction():
+        with one_writer(self._connection):
             row = self._one("SELECT settings, state, accepted FROM jobs WHERE job = ?", request.job)
             if row is None:
                 row = (settings, _dump(first()), "")
@@ -123,7 +124,7 @@ class Store:
 
     def keep(self, request: Request, message: str, vectors: bytes, next_state: list[np.ndarray]) -> None:
         """Put a message and the state that belongs to it on disk, before it leaves."""
-        with self._transaction():
+        with one_writer(self._connection):
             self._connection.execute("UPDATE messages SET vectors = NULL WHERE job = ?", (request.job,))
             row = (request.job, request.round, request.digest(), message, "pending", len(vectors), time.time())
             values = (*row, vectors, _dump(next_state))
@@ -131,7 +132,7 @@ class Store:
 
     def note_refusal(self, request: Request, refused: Refused) -> None:
         """Remember what was refused, for whoever runs this node."""
-        with self._transaction():
+        with one_writer(self._connection):
             row = (time.time(), request.job, request.round, refused.name, refused.reason)
             self._connection.execute("INSERT INTO refusals VALUES (?, ?, ?, ?, ?)", row)
 
@@ -141,17 +142,6 @@ class Store:
 
     def _one(self, query: str, *values: object) -> Any:
         return self._connection.execute(query, values).fetchone()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
 
 
 @contextmanager
