@@ -32,6 +32,9 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
             print(f"{dataset.name}:", *notes, sep="\n", file=sys.stderr)
     else:
         dataset = load_dataset(data.name, data_dir=data_dir, progress=progress)
+    if progress and data.features != "raw":
+        count = len(dataset.features) + len(dataset.test_features)
+        print(f"{data.name}: features={data.features} of {count} examples (kept for the next run)", file=sys.stderr)
     dataset = prepare(config, dataset)
     if data.validation:
         dataset = hold_out(dataset, data.validation)
