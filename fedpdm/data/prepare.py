@@ -19,6 +19,9 @@ from fedpdm.errors import ConfigError
 from fedpdm.names import is_table
 
 
+MANY = 10_000  # examples whose map takes long enough to say so
+
+
 def build_federation(config: Config, data_dir: Path | None = None, progress: bool = True) -> Federation:
     """Load the data set, map its examples, cut their norms, and deal them to the clients.
 
@@ -32,8 +35,8 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
             print(f"{dataset.name}:", *notes, sep="\n", file=sys.stderr)
     else:
         dataset = load_dataset(data.name, data_dir=data_dir, progress=progress)
-    if progress and data.features != "raw":
-        count = len(dataset.features) + len(dataset.test_features)
+    count = len(dataset.features) + len(dataset.test_features)
+    if progress and data.features != "raw" and count > MANY:
         print(f"{data.name}: features={data.features} of {count} examples (kept for the next run)", file=sys.stderr)
     dataset = prepare(config, dataset)
     if data.validation:
