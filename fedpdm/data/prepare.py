@@ -18,7 +18,6 @@ from fedpdm.data.partition import PARTITIONS, by_column
 from fedpdm.errors import ConfigError
 from fedpdm.names import is_table
 
-
 MANY = 10_000  # examples whose map takes long enough to say so
 
 
