@@ -58,7 +58,7 @@ def test_chunks_of_every_length_share_one_compilation_and_give_the_same_model(na
     for chunk in (1, 4, 25):
         run = simulation(name, diagnose_every=chunk)
         list(run.rows())
-        assert len(run._compiled) == 3  # the first round with everybody, the others, the diagnosis
+        assert len(run._compiled) == 4  # the first state, the first round with everybody, the others, the diagnosis
         models.append(run.model)
     np.testing.assert_array_equal(models[0], models[1])
     np.testing.assert_array_equal(models[0], models[2])
