@@ -1,6 +1,6 @@
 """Accuracy against bytes at a certified epsilon of 1 on MNIST: what thin links cost under the sound mechanism.
 
-    python benchmarks/tradeoff.py [--seeds 3] [--parts pixels scattering downlinks]
+    python benchmarks/tradeoff.py [--parts pixels scattering downlinks]
 
 Every way of sending is tuned alike, by rho and the number of local steps, on a validation split; the best one then runs on
 all training data with fresh seeds. Bytes are those of the encoded messages. A second table compares the two downlinks on the
@@ -22,6 +22,7 @@ COMMON = [
     *("privacy.mechanism=sound", "privacy.epsilon=1.0", "privacy.clip=0.5"),
     *("algorithm.server_rule=dual-memory", "metrics.diagnose_every=1000", "metrics.evaluate_every=1000", "metrics.tail=0.25"),
 ]
+SEEDS = 3  # the same for all tables of the page
 FEATURES = {
     "pixels": ["data.scaling=blurred"],
     "scattering": ["data.features=scattering", "data.scattering_centre=strokes"],
@@ -213,7 +214,7 @@ def write_page(folder: Path, path: Path) -> None:
         "",
         "MNIST, four labels per client, sound mechanism, epsilon 1 (add/remove, delta = 1e-5), T rounds of 30 of 100 clients.",
         "Every way is tuned alike on a validation split (Q, rho, and the last or the averaged model); mean and deviation over",
-        "3 seeds. Bytes are as encoded, headers and indices included. Written by `python benchmarks/tradeoff.py`; the pictures",
+        f"{SEEDS} seeds. Bytes are as encoded, headers and indices included. Written by `python benchmarks/tradeoff.py`; the pictures",
         "are `benchmarks/results/tradeoff-*.png`.",
     ]
     for features in FEATURES:
@@ -235,21 +236,18 @@ def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--parts", nargs="+", choices=[*FEATURES, "downlinks"], default=[*FEATURES, "downlinks"])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     store = arguments.out / "tradeoff-cells.jsonl"
     for features, ways in (("pixels", WAYS), ("scattering", SCATTERED)):
         if features in arguments.parts:
-            rows = [study(way, arguments.seeds, store) for way in ways]
+            rows = [study(way, SEEDS, store) for way in ways]
             write_rows(rows, arguments.out / f"tradeoff-{features}.csv")
             draw(rows, arguments.out / f"tradeoff-{features}.png")
     if "downlinks" in arguments.parts:
         downlinks = [
-            downlink_study(share, kind, arguments.seeds, store)
-            for share in (1.0, 0.5, 0.25, 0.1)
-            for kind in ("model", "difference")
+            downlink_study(share, kind, SEEDS, store) for share in (1.0, 0.5, 0.25, 0.1) for kind in ("model", "difference")
         ]
         write_rows(downlinks, arguments.out / "tradeoff-downlinks.csv")
     write_page(arguments.out, Path(__file__).parent.parent / "docs" / "links.md")

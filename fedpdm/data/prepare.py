@@ -36,7 +36,7 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
         dataset = load_dataset(data.name, data_dir=data_dir, progress=progress)
     count = len(dataset.features) + len(dataset.test_features)
     if progress and data.features != "raw" and count > MANY:
-        print(f"{data.name}: features={data.features} of {count} examples (kept for the next run)", file=sys.stderr)
+        print(f"{data.name}: features={data.features} of {count} examples", file=sys.stderr)
     dataset = prepare(config, dataset)
     if data.validation:
         dataset = hold_out(dataset, data.validation)

@@ -20,7 +20,7 @@ from fedpdm.version import __version__
 
 __all__ = ["QUIET", "LocalFederation", "leave_on_sigterm", "write_app"]
 
-# Flower reports nothing to its makers, looks for no updates, and installs nothing that an app asks for. Nor does Ray.
+# Flower reports nothing to its makers, looks for no updates, and installs nothing that an app asks for; Ray reports nothing.
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
