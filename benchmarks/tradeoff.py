@@ -214,8 +214,8 @@ def write_page(folder: Path, path: Path) -> None:
         "",
         "MNIST, four labels per client, sound mechanism, epsilon 1 (add/remove, delta = 1e-5), T rounds of 30 of 100 clients.",
         "Every way is tuned alike on a validation split (Q, rho, and the last or the averaged model); mean and deviation over",
-        f"{SEEDS} seeds. Bytes are as encoded, headers and indices included. Written by `python benchmarks/tradeoff.py`; the pictures",
-        "are `benchmarks/results/tradeoff-*.png`.",
+        f"{SEEDS} seeds. Bytes are as encoded, headers and indices included. Written by `python benchmarks/tradeoff.py`; the",
+        "pictures are `benchmarks/results/tradeoff-*.png`.",
     ]
     for features in FEATURES:
         lines += table(read_rows(folder / f"tradeoff-{features}.csv"))
