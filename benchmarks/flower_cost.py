@@ -31,8 +31,8 @@ def child(folder: Path) -> None:
     from flwr.supernode.cli import flwr_clientapp  # noqa: F401 - what `flwr-clientapp` imports
 
     marks.append(_now())
-    from fedpdm.engines.flower import client
-    from fedpdm.engines.flower.client_app import node_of
+    from fedpdm.engines.flower.client import client
+    from fedpdm.engines.flower.client.app import node_of
     from fedpdm.engines.flower.compile_cache import use_compile_cache
 
     marks.append(_now())
@@ -52,8 +52,8 @@ def _now() -> tuple[float, float]:
 def measure(name: str, repeat: int) -> dict[str, Any]:
     """Cold (nothing compiled) and warm medians for one data set."""
     from fedpdm.config import load_config
-    from fedpdm.engines.flower.run_folder import open_run
-    from fedpdm.engines.flower.server import Coordinator
+    from fedpdm.engines.flower.server.coordinator import Coordinator
+    from fedpdm.engines.flower.server.run_folder import open_run
 
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, load_file
 
-from fedpdm.engines.flower.client import ACCOUNT
-from fedpdm.engines.flower.local import LocalFederation, leave_on_sigterm
-from fedpdm.engines.flower.store import open_store
+from fedpdm.engines.flower.client.client import ACCOUNT
+from fedpdm.engines.flower.client.store import open_store
+from fedpdm.engines.flower.processes.launch import LocalFederation, leave_on_sigterm
 from fedpdm.errors import UserError
 from fedpdm.privacy.ledger import Ledger
 

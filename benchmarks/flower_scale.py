@@ -20,8 +20,8 @@ import numpy as np
 from fedpdm.compression.wire import encode, make_part
 from fedpdm.config import load_config
 from fedpdm.engines.flower.protocol import Reply, pack, unpack
-from fedpdm.engines.flower.run_folder import open_run
-from fedpdm.engines.flower.server import Coordinator
+from fedpdm.engines.flower.server.coordinator import Coordinator
+from fedpdm.engines.flower.server.run_folder import open_run
 
 SHAPE = (10, 785)
 

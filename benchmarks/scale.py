@@ -35,7 +35,7 @@ def one_point(point: dict[str, Any]) -> dict[str, Any]:
     """Train a little; returns seconds a round and memory."""
     from fedpdm.config import load_config
     from fedpdm.data import Federation
-    from fedpdm.experiment import build_simulation
+    from fedpdm.engines.simulation.build import build_simulation
 
     n, k, classes, features, rows = (point[name] for name in ("clients", "participants", "classes", "features", "rows"))
     rng = np.random.default_rng(0)
@@ -67,7 +67,7 @@ def one_point(point: dict[str, Any]) -> dict[str, Any]:
         *(f"local.steps={point['steps']}", f"local.batch_size={min(10, rows)}", "local.step_size=0.1"),
         *("metrics.evaluate_every=1000", f"compression.uplink={point.get('uplink', 1.0)}", "compression.kind=topk"),
     ]
-    import fedpdm.engines.state as engine
+    import fedpdm.engines.simulation.state as engine
 
     engine.CHUNK = chunk
     simulation = build_simulation(load_config("plain", settings), federation)

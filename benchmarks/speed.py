@@ -30,7 +30,7 @@ from workloads import BATCH, CLIENTS, EVALUATE_EVERY, PARTICIPANTS, STEPS, WORKL
 
 from fedpdm.config import load_config
 from fedpdm.data import federation_from_arrays
-from fedpdm.experiment import build_simulation
+from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.native import SWITCH
 
 HERE = Path(__file__).parent

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from fedpdm.compression.links import Links, support_radius
 from fedpdm.config import Config, load_config
-from fedpdm.sweep import Result, run_sweep
+from fedpdm.runs.sweep import Result, run_sweep
 
 COMMON = [
     *("rounds.sampling=cycle", "rounds.all_first=false", "local.batch_size=0"),

@@ -2,7 +2,7 @@
 
     python benchmarks/utility.py [--data mnist adult] [--algorithms fedpdm ...] [--seeds 5] [--epsilons 0.2 1 3 none]
 
-`fedpdm.paper.certified` has the grids and the rules. Finished runs are kept in
+`fedpdm.studies.paper.certified` has the grids and the rules. Finished runs are kept in
 docs/reproduction/certified-cells.jsonl and not run again.
 """
 
@@ -15,10 +15,10 @@ from typing import Any
 
 from fedpdm.algorithms import ALGORITHMS
 from fedpdm.config import Config
-from fedpdm.paper.certified import EPSILONS, GRID, STORE, TEXT, draw, study, verdicts
-from fedpdm.paper.drawing import write_csv
-from fedpdm.paper.first import NAMES, verdict_lines
-from fedpdm.sweep import Result
+from fedpdm.runs.sweep import Result
+from fedpdm.studies.drawing import write_csv
+from fedpdm.studies.paper.certified import EPSILONS, GRID, STORE, TEXT, draw, study, verdicts
+from fedpdm.studies.paper.verdicts import NAMES, verdict_lines
 
 TARGETS = {
     ("mnist", "raw"): {"3": 0.89, "1": 0.87, "0.2": 0.78},

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         make_federation,
         one_class_per_client,
     )
-    from fedpdm.engines.simulation import Schedule, Simulation
+    from fedpdm.engines.simulation.simulation import Schedule, Simulation
     from fedpdm.estimator import FedPDMClassifier
     from fedpdm.problem import Problem, logistic, penalties, softmax
     from fedpdm.rounds import Setup
@@ -61,7 +61,7 @@ _HOMES = {
         "make_federation",
         "one_class_per_client",
     ),
-    "fedpdm.engines.simulation": ("Schedule", "Simulation"),
+    "fedpdm.engines.simulation.simulation": ("Schedule", "Simulation"),
     "fedpdm.estimator": ("FedPDMClassifier",),
     "fedpdm.problem": ("Problem", "logistic", "penalties", "softmax"),
     "fedpdm.rounds": ("Setup",),

@@ -17,8 +17,8 @@ def cache_dir() -> Path:
 def remember_compilations() -> None:
     """Let JAX keep compiled programs in the cache folder, unless told another place. To be called before JAX is imported.
 
-    Programs of runs that differ in numbers alone are the same (`fedpdm.engines.programs`), so a second command with other
-    settings of the same shape compiles nothing. The folder may be removed at any time.
+    Programs of runs that differ in numbers alone are the same (`fedpdm.engines.simulation.programs`), so a second
+    command with other settings of the same shape compiles nothing. The folder may be removed at any time.
     """
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir() / "programs"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")

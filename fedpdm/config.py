@@ -13,8 +13,8 @@ import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from fedpdm.choices import is_table
 from fedpdm.errors import ConfigError
-from fedpdm.names import is_table
 
 __all__ = ["Config", "load_config", "preset_names", "to_toml", "digest"]
 

@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedpdm.config import Config, validate
 from fedpdm.data import clip_norms, federation_from_arrays, with_bias
+from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.errors import UserError
-from fedpdm.experiment import build_simulation
-from fedpdm.saved import probabilities
+from fedpdm.runs.saved import probabilities
 
 __all__ = ["FedPDMClassifier"]
 

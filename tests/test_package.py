@@ -34,7 +34,7 @@ def test_it_trains_and_reports_away_from_the_source(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
     settings = ["data.name=digits", "data.clients=10", "rounds.participants=4", "rounds.total=2"]
-    command = [sys.executable, "-m", "fedpdm.cli", "run", "demo", "--quiet", "--out", "run"]
+    command = [sys.executable, "-m", "fedpdm.cli.main", "run", "demo", "--quiet", "--out", "run"]
     environment = {"PYTHONPATH": str(tmp_path / "installed"), "HOME": str(tmp_path), "PATH": ""}
     where = [sys.executable, "-c", "import fedpdm; print(fedpdm.__file__)"]
     found = subprocess.run(where, capture_output=True, text=True, cwd=tmp_path, env=environment)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedpdm.cli import app
+from fedpdm.cli.main import app
 from fedpdm.config import load_config, preset_names
 
 ROOT = Path(__file__).parent.parent
@@ -74,7 +74,7 @@ def test_there_is_something_to_run():
 @pytest.mark.parametrize(("page", "words"), RUN, ids=names(RUN))
 def test_command_works(folder, page, words):
     words, target = (words[: words.index(">")], words[-1]) if ">" in words else (words, None)
-    program = {"fedpdm": ["-m", "fedpdm.cli"], "python": []}[words[0]]
+    program = {"fedpdm": ["-m", "fedpdm.cli.main"], "python": []}[words[0]]
     command = [sys.executable, *program, *words[1:]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder)
     assert done.returncode == 0, done.stderr

@@ -6,7 +6,7 @@ import pytest
 from conftest import random_federation
 
 from fedpdm.algorithms import LocalPlan, fedpdm
-from fedpdm.engines.simulation import Schedule, Simulation
+from fedpdm.engines.simulation.simulation import Schedule, Simulation
 from fedpdm.problem import Problem, logistic, penalties, softmax
 from fedpdm.rounds import Setup
 from fedpdm.theory import analyse, constants, gradient_variance, rounds_for, smoothness_of, stationarity

@@ -9,8 +9,8 @@ import argparse
 
 from fedpdm.config import Config, load_config
 from fedpdm.data.prepare import build_federation
-from fedpdm.engines.simulation import Simulation
-from fedpdm.experiment import build_simulation
+from fedpdm.engines.simulation.build import build_simulation
+from fedpdm.engines.simulation.simulation import Simulation
 
 
 def train(config: Config) -> Simulation:

@@ -12,8 +12,8 @@ import numpy as np
 
 from fedpdm.config import load_config
 from fedpdm.data import federation_from_arrays
-from fedpdm.engines.simulation import Simulation
-from fedpdm.experiment import build_simulation
+from fedpdm.engines.simulation.build import build_simulation
+from fedpdm.engines.simulation.simulation import Simulation
 from fedpdm.problem import OwnModel, own_model, penalties
 
 HIDDEN, CLASSES = 24, 3

@@ -45,8 +45,8 @@ from fedpdm.data.datasets import (
 )
 from fedpdm.data.encoding import Encoded, encode
 from fedpdm.data.federation import Federation, federation_from_arrays, hold_out, make_federation, mask
-from fedpdm.data.inference import infer_schema
 from fedpdm.data.partition import PARTITIONS, dirichlet, iid, labels_per_client, one_class_per_client
 from fedpdm.data.schema import Schema, read_schema
+from fedpdm.data.schema_inference import infer_schema
 from fedpdm.data.sources import DataFiles, cache_dir, fetch
 from fedpdm.data.tables import Table, read_table, table_from_bunch, table_from_columns

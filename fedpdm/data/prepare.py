@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from fedpdm.choices import is_table
 from fedpdm.config import Config, Data
+from fedpdm.data.custom import load_own
 from fedpdm.data.datasets import Dataset, clip_norms, load_dataset
 from fedpdm.data.features import check_one_example_at_a_time, make_map, options_of, scale_features
 from fedpdm.data.federation import Federation, hold_out, make_federation
-from fedpdm.data.own import load_own
 from fedpdm.data.partition import PARTITIONS, by_column
 from fedpdm.errors import ConfigError
-from fedpdm.names import is_table
 
 MANY = 10_000  # examples whose map takes long enough to say so
 

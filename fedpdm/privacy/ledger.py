@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self
 
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.privacy.accounting import Relation, effective_multiplier, gdp_epsilon, gdp_mu
-from fedpdm.transaction import one_writer
+from fedpdm.privacy.transaction import one_writer
 
 __all__ = ["Ledger", "Request", "Spend", "BudgetExceeded", "AlreadySpent"]
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedpdm.data.encoding import as_words, known_numbers
-from fedpdm.data.inference import Inferred, in_order
 from fedpdm.data.schema import Category, Column, Cost, Ignored, Number, Schema
+from fedpdm.data.schema_inference import Inferred, in_order
 from fedpdm.data.tables import Table
 from fedpdm.errors import ConfigError, DataError
 

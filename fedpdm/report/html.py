@@ -15,7 +15,7 @@ from fedpdm.report.charts import make_charts, show
 from fedpdm.report.model import view_model
 from fedpdm.report.reading import Run, Study, read_folders
 from fedpdm.report.words import guarantee, majority_rate, what_was_trained
-from fedpdm.runs import atomic_write
+from fedpdm.runs.folder import atomic_write
 from fedpdm.version import __version__
 
 __all__ = ["write_report", "render"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedpdm.data.features import FEATURE_MAPS, make_map, options_of
 from fedpdm.report.reading import Run
-from fedpdm.saved import coefficients
+from fedpdm.runs.saved import coefficients
 
 __all__ = ["ModelView", "view_model"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedpdm.config import Config, validate
 from fedpdm.errors import UserError
 from fedpdm.report.spending import Spending, read_spending
-from fedpdm.runs import RunFolder, read_about, read_models
+from fedpdm.runs.folder import RunFolder, read_about, read_models
 
 __all__ = ["Run", "Study", "read_folders"]
 

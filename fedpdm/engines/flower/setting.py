@@ -3,10 +3,10 @@
 from fedpdm.config import Config
 from fedpdm.data.prepare import radius_of
 from fedpdm.engines.flower.protocol import Refused
-from fedpdm.experiment import plain_setup, with_sound_mechanism
 from fedpdm.privacy.plan import Plan
 from fedpdm.problem import LOSSES
 from fedpdm.rounds import Setup
+from fedpdm.setup.build import plain_setup, with_sound_mechanism
 
 __all__ = ["agreed", "deployed_setup"]
 

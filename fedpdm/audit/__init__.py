@@ -1,0 +1,1 @@
+"""Attacks on the mechanisms, and what they measure."""

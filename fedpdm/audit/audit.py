@@ -1,0 +1,297 @@
+r"""Does the mechanism keep its promise? Lower bounds on epsilon from attacks on the functions that training runs.
+
+A test that tells two neighbouring data sets apart with false positive rate a and false negative rate b refutes
+$(\epsilon, \delta)$-DP unless $a + e^\epsilon b \ge 1 - \delta$ and $b + e^\epsilon a \ge 1 - \delta$; and it refutes
+$\mu$-GDP unless $\mu \ge \Phi^{-1}(1 - a) - \Phi^{-1}(b)$. Here a and b are upper Clopper-Pearson bounds from the second
+half of the runs; the statistic and its threshold come from the first half. So a bound holds with the confidence that it
+is given with, whatever the mechanism; it says "at least", never "at most", and cannot exceed about ln(runs/8).
+"""
+
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import betaincinv, ndtr, ndtri
+
+from fedpdm.algorithms.local import Examples
+from fedpdm.audit.attacks import ATTACKS, Scores, attack_client
+from fedpdm.config import Config, validate
+from fedpdm.data import Federation, federation_from_arrays
+from fedpdm.data.prepare import build_federation, radius_of
+from fedpdm.errors import ConfigError
+from fedpdm.privacy.accounting import Relation, effective_multiplier, gdp_epsilon
+from fedpdm.privacy.plan import Plan
+from fedpdm.rounds import Setup
+from fedpdm.setup.build import build_setup
+
+__all__ = ["ATTACKS", "Claim", "AuditResult", "audit", "audit_federation", "audit_config", "claim_of", "judge", "plot"]
+__all__ += ["to_json", "small_config", "small_federation"]
+
+CANDIDATES = 400  # thresholds that are tried
+
+
+class Claim(NamedTuple):
+    """What a mechanism promises for one client."""
+
+    mechanism: str
+    epsilon: float  # for all rounds together
+    delta: float
+    relation: Relation
+    rounds: tuple[int, ...]  # in which the client takes part
+    mu: float | None = None  # the sound mechanism promises mu-GDP, which is more than (epsilon, delta)
+
+
+class AuditResult(NamedTuple):
+    """What an attack found.
+
+    Attributes
+    ----------
+    lower_bound
+        Epsilon is at least this at the claim's delta, with `confidence`; nothing is assumed about the mechanism.
+    gdp_lower_bound
+        Where the claim is mu-GDP: the epsilon at delta of the least mu that the attack leaves possible, else None.
+    breached
+        Whether one of the two is above the claim.
+    theory_shift
+        Largest shift of the score, in standard deviations, that the mechanism's sensitivity allows: mu of the claim; for
+        the paper's mechanism, what its reported sensitivities compose to. None for scores that are not sums of messages.
+    measured_shift
+        The shift of the best linear statistic that was measured, in its standard deviations.
+    scores_with, scores_without
+        Scores of the second half of the runs, from which the bounds are.
+    """
+
+    mechanism: str
+    attack: str
+    claimed_epsilon: float
+    claimed_mu: float | None
+    delta: float
+    relation: str
+    participations: int
+    lower_bound: float
+    gdp_lower_bound: float | None
+    confidence: float
+    runs: int
+    breached: bool
+    theory_shift: float | None
+    measured_shift: float | None
+    scores_with: np.ndarray
+    scores_without: np.ndarray
+    sentence: str
+
+
+def audit(
+    setup: Setup,
+    examples: Examples,
+    classes: int,
+    claim: Claim,
+    *,
+    attack: str,
+    radius: float | None = None,
+    runs: int = 10_000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> AuditResult:
+    """Attack one client of a setup, and compare with what is claimed.
+
+    Parameters
+    ----------
+    setup, examples, classes
+        What training runs (`fedpdm.setup.build.build_setup`), one client's examples, and the number of classes.
+    claim
+        See `Claim`; `claim_of` makes it from the settings.
+    attack
+        One of `ATTACKS`, see `fedpdm.audit.attacks`.
+    radius
+        Bound on the norm of an example's features; None: no bound, as in the paper.
+    runs, seed, confidence
+        Runs on each of the two data sets, the seed of everything random, the confidence of the lower bounds.
+    """
+    if attack not in ATTACKS:
+        raise ConfigError(f"Unknown attack {attack!r}: choose one of {', '.join(ATTACKS)}.")
+    if runs < 100:
+        raise ConfigError(f"Expected runs={runs} >= 100: fewer say nothing.")
+    how: dict[str, Any] = {"attack": attack, "radius": radius, "runs": runs, "seed": seed}
+    scores = attack_client(setup, examples, classes, relation=claim.relation, rounds=claim.rounds, **how)
+    return judge(scores, claim, attack, confidence)
+
+
+def judge(scores: Scores, claim: Claim, attack: str, confidence: float = 0.95) -> AuditResult:
+    """From the scores of the runs to lower bounds and a verdict."""
+    half = len(scores.present) // 2
+    first, second = (scores.present[:half], scores.absent[:half]), (scores.present[half:], scores.absent[half:])
+    # Two error rates are bounded for every lower bound: together they fail with probability 1 - confidence at most.
+    level = 1 - (1 - confidence) / (4 if claim.mu else 2)
+    epsilon = max(_held_out(first, second, level, lambda a, b: _least_epsilon(a, b, claim.delta)), 0.0)
+    mu = max(_held_out(first, second, level, _least_mu), 0.0) if claim.mu else None
+    breached = epsilon > claim.epsilon or (mu is not None and claim.mu is not None and mu > claim.mu)
+    attacked = 1 if attack == "support" else len(claim.rounds)
+    promise = claim.mechanism, attack, claim.epsilon, claim.mu, claim.delta, claim.relation, attacked
+    result = AuditResult(
+        *promise,
+        lower_bound=epsilon,
+        gdp_lower_bound=None if mu is None else gdp_epsilon(mu, claim.delta),
+        confidence=confidence,
+        runs=2 * half,
+        breached=breached,
+        theory_shift=None if scores.shift is None else claim.mu or scores.face_value,
+        measured_shift=scores.shift,
+        scores_with=second[0],
+        scores_without=second[1],
+        sentence="",
+    )
+    return result._replace(sentence=_sentence(result))
+
+
+def _sentence(r: AuditResult) -> str:
+    """What was attacked, what is claimed, what was found, and the verdict."""
+    gdp = "" if r.gdp_lower_bound is None else f" (at least {r.gdp_lower_bound:.3g} if its noise is Gaussian)"
+    verdict = "the claim is refuted" if r.breached else "no breach was found"
+    times = "participation" if r.participations == 1 else "participations"
+    whose = "the paper's mechanism" if r.mechanism == "paper" else f"the {r.mechanism} mechanism"
+    return (
+        f"Attack {r.attack!r} on {whose}, {r.participations} {times}, {r.runs} runs with and without one example: claimed is "
+        f"epsilon = {r.claimed_epsilon:.4g} at delta = {r.delta:g} ({r.relation}), found is epsilon of at least "
+        f"{r.lower_bound:.3g}{gdp} with {100 * r.confidence:g} % confidence: {verdict}."
+    )
+
+
+def _upper(errors: np.ndarray, trials: int, level: float) -> np.ndarray:
+    """Clopper-Pearson: with confidence `level` the rate is at most this."""
+    return np.where(errors < trials, betaincinv(errors + 1.0, np.maximum(trials - errors, 1.0), level), 1.0)
+
+
+def _rates(pair: tuple[np.ndarray, np.ndarray], thresholds: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """Upper bounds on the false positive and false negative rates of `score > threshold`."""
+    present, absent = (np.sort(scores) for scores in pair)
+    positives = len(absent) - np.searchsorted(absent, thresholds, side="right")
+    negatives = np.searchsorted(present, thresholds, side="right")
+    return _upper(positives, len(absent), level), _upper(negatives, len(present), level)
+
+
+def _held_out(first: Any, second: Any, level: float, bound: Any) -> float:
+    """The threshold with the best bound on the first half; its bound on the second."""
+    values = np.unique(np.concatenate(first))
+    between = (values[1:] + values[:-1]) / 2 if len(values) > 1 else values
+    ranks = np.geomspace(1, len(between), CANDIDATES // 2).astype(int)  # the tails are where epsilon is found
+    thresholds = between[np.unique(np.concatenate([ranks - 1, len(between) - ranks]))]
+    best = thresholds[np.argmax(bound(*_rates(first, thresholds, level)))]
+    return float(bound(*_rates(second, np.array([best]), level))[0])
+
+
+def _least_epsilon(a: np.ndarray, b: np.ndarray, delta: float) -> np.ndarray:
+    return np.log(np.maximum(np.maximum(1 - delta - a, 1e-300) / b, np.maximum(1 - delta - b, 1e-300) / a))
+
+
+def _least_mu(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return -ndtri(a) - ndtri(b)
+
+
+def claim_of(config: Config, plan: Plan | None, clients: int) -> Claim:
+    """What these settings promise a client that takes part as often as planned, at evenly spaced rounds.
+
+    The sound mechanism: its plan. The paper's: Theorem 2 for `rounds.total` rounds, in which a client takes part
+    K/N times as often, in the relation of its Definition 1: add-remove.
+    """
+    p, r = config.privacy, config.rounds
+    if p.mechanism == "none" or p.epsilon is None:
+        raise ConfigError('privacy.mechanism="none" claims nothing: set privacy.mechanism and privacy.epsilon to audit.')
+    times = max(1, math.floor(r.total * r.participants / clients))
+    relation: Relation = "add-remove"
+    mu = None
+    if plan:
+        times, relation = min(plan.participations, r.total), plan.relation
+        releases = plan.participations * plan.releases
+        mu = math.sqrt(releases) / effective_multiplier(plan.noise_multiplier, relation)
+    rounds = tuple(int(t) for t in np.arange(times) * r.total // times)
+    return Claim(p.mechanism, p.epsilon, p.delta, relation, rounds, mu)
+
+
+def audit_federation(
+    config: Config, federation: Federation, attack: str, runs: int = 10_000, seed: int = 0, client: int = 0
+) -> AuditResult:
+    """Attack one client of a federation under these settings: the setup is what `fedpdm run` would train with.
+
+    >>> audit_federation(small_config("sound", "canary"), small_federation(), "canary", runs=1000).breached
+    False
+    """
+    setup, plan = build_setup(config, federation)
+    features, labels, sizes = map(jnp.asarray, (federation.features, federation.labels, federation.sizes))
+    examples, claim = Examples(features, labels, sizes, jnp.int32(client)), claim_of(config, plan, federation.clients)
+    radius = radius_of(config)
+    return audit(setup, examples, federation.classes, claim, attack=attack, radius=radius, runs=runs, seed=seed)
+
+
+def audit_config(config: Config, attack: str, runs: int = 10_000, seed: int = 0, data_dir: Path | None = None) -> AuditResult:
+    """Attack client 0 of the federation of these settings."""
+    return audit_federation(config, build_federation(config, data_dir, progress=False), attack, runs, seed)
+
+
+def small_federation(examples: int = 50, features: int = 20, classes: int = 2, seed: int = 0) -> Federation:
+    """One client with random unit-norm examples, the last feature of which is zero: an audit on it takes seconds."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(examples, features))
+    x[:, -1] = 0.0
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    y = rng.integers(0, classes, examples)
+    y[:classes] = np.arange(classes)
+    return federation_from_arrays([(x, y)], x, y, name="random")
+
+
+def small_config(mechanism: str, attack: str, epsilon: float | None = None, mode: str = "contractive") -> Config:
+    """Settings for `small_federation` under which the attack is at its best; `mode` is the sound mechanism's.
+
+    "dual" wants many rounds, each of which moves the dual little: Theorem 1's noise is in proportion to that move, what
+    the dual remembers is not. "steps" wants a tolerance. The default epsilon is 0.1 for "steps", else 0.5.
+    """
+    values: dict[str, Any] = {
+        "data": {"name": "digits", "clients": 1, "partition": "iid"},
+        "problem": {"loss": "softmax"},
+        "privacy": {"mechanism": mechanism, "epsilon": epsilon or (0.1 if attack == "steps" else 0.5)},
+    }
+    if mechanism == "paper":
+        rounds, rho, steps = (40, 1.0, 1) if attack in ("dual", "canary") else (10, 10.0, 2)
+        local = {"steps": steps, "batch_size": 20, "step_size": 0.001, "tolerance": 0.01 if attack == "steps" else 0.0}
+        values["problem"] = {"loss": "logistic"}
+    else:
+        rounds, rho = (20 if attack == "dual" else 8), 0.1
+        local = {"steps": 5, "batch_size": 10 if mode == "one-pass" else 0, "step_size": 0.1}
+        values["privacy"]["mode"] = mode
+        if mode == "certified":
+            rho, local = 1.0, {"steps": 50, "batch_size": 0, "step_size": 0.5, "tolerance": 1e-6}
+    values |= {"algorithm": {"rho": rho}, "local": local, "rounds": {"total": rounds, "participants": 1}}
+    return validate(values)
+
+
+def to_json(result: AuditResult) -> dict[str, Any]:
+    """The result without its scores, in plain values."""
+    return {name: value for name, value in result._asdict().items() if not name.startswith("scores_")}
+
+
+def plot(result: AuditResult, path: str | Path) -> None:
+    """Draw the measured trade-off of errors, with its pointwise confidence, against the claimed one: below is a breach."""
+    from matplotlib.figure import Figure  # slow to import; the object interface needs no backend and no global state
+
+    pair = (result.scores_with, result.scores_without)
+    thresholds = np.quantile(np.concatenate(pair), np.linspace(0, 1, 300))
+    level = 1 - (1 - result.confidence) / 2
+    positives = (pair[1][:, None] > thresholds).mean(axis=0)
+    negatives = (pair[0][:, None] <= thresholds).mean(axis=0)
+    alpha = np.linspace(0, 1, 500)
+    e = math.exp(min(result.claimed_epsilon, 700.0))
+    claimed = np.maximum(0, np.maximum(1 - result.delta - e * alpha, (1 - result.delta - alpha) / e))
+
+    figure = Figure(figsize=(5, 5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(alpha, claimed, "k-", label=f"claimed: epsilon = {result.claimed_epsilon:g}, delta = {result.delta:g}")
+    if result.claimed_mu:
+        curve = ndtr(-ndtri(alpha) - result.claimed_mu)
+        axes.plot(alpha, curve, "k--", label=f"claimed: mu = {result.claimed_mu:.3g} (GDP)")
+    axes.plot(positives, negatives, "C0.-", markersize=3, label=f"measured, {result.runs // 2} runs each")
+    axes.plot(*_rates(pair, thresholds, level), "C0:", label=f"upper bounds, {100 * result.confidence:g} %")
+    axes.set(xlabel="false positive rate", ylabel="false negative rate", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axes.set_title(f"{result.attack} on {result.mechanism} ({result.relation}): epsilon >= {result.lower_bound:.3g}")
+    axes.legend(loc="upper right", fontsize="small")
+    figure.savefig(path)

@@ -1,0 +1,1 @@
+"""The command `fedpdm`: one module per group of commands."""

@@ -1,0 +1,163 @@
+"""The commands `fedpdm privacy ...`: plan a budget, see what was spent, attack the mechanism."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedpdm.errors import ConfigError, UserError
+
+__all__ = ["privacy_app"]
+
+privacy_app = typer.Typer(no_args_is_help=True, help="Plan, meter and audit privacy.")
+
+RELATIONS = ("add-remove", "replace-one")
+
+
+@privacy_app.command("plan")
+def plan(
+    epsilon: Annotated[float | None, typer.Option(help="Total budget of one client.")] = None,
+    delta: Annotated[float, typer.Option(help="Delta of the guarantee.")] = 1e-5,
+    participations: Annotated[int | None, typer.Option(help="Rounds that one client takes part in.")] = None,
+    noise_multiplier: Annotated[float | None, typer.Option(help="Noise over add/remove sensitivity.")] = None,
+    examples: Annotated[int, typer.Option(help="Public number n of the client's examples.")] = 600,
+    clip: Annotated[float, typer.Option(help="Bound C on one example's gradient.")] = 0.5,
+    rho: Annotated[float, typer.Option(help="Weight of the proximal term.")] = 0.01,
+    step_size: Annotated[float, typer.Option(help="Local step size.")] = 3.0,
+    steps: Annotated[int, typer.Option(help="Local steps Q.")] = 20,
+    batch_size: Annotated[int, typer.Option(help="Batch size of the one-pass mode and of the paper.")] = 10,
+    smoothness: Annotated[float, typer.Option(help="Smoothness L of the loss: R^2/4 logistic, R^2/2 softmax.")] = 0.5,
+    beta: Annotated[float, typer.Option(help="Weight of the non-convex term.")] = 0.0,
+    tolerance: Annotated[float, typer.Option(help="Squared gradient norm at which the certified mode stops.")] = 1e-6,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Noise for a budget, per mode and neighbouring relation. Leave out one of epsilon, noise and participations.
+
+    \b
+    Example:
+      fedpdm privacy plan --epsilon 1 --participations 9 --examples 600
+    """
+    from fedpdm.algorithms.local import LocalPlan
+    from fedpdm.privacy.plan import plan_table
+    from fedpdm.privacy.sensitivity import Curvature
+
+    if [epsilon, noise_multiplier, participations].count(None) != 1:
+        raise ConfigError("Give two of --epsilon, --noise-multiplier and --participations: the third is solved for.")
+    local = LocalPlan(steps, batch_size, step_size, tolerance=tolerance)
+    result = plan_table(
+        epsilon, delta, participations, noise_multiplier, examples, clip, Curvature(rho, smoothness, beta), local
+    )
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return
+    print(f"{'mode':14}{'relation':13}{'epsilon':>9}{'times':>7}{'noise/sens.':>13}{'sensitivity':>13}{'sigma':>11}")
+    for mode, by_relation in result["modes"].items():
+        if "error" in by_relation:
+            print(f"{mode:14}{by_relation['error']}")
+            continue
+        for relation in RELATIONS:
+            row = by_relation[relation]
+            print(
+                f"{mode:14}{relation:13}{row['epsilon']:9.4g}{row['participations']:7d}"
+                f"{row['noise_multiplier']:13.4g}{row['sensitivity']:13.4g}{row['sigma']:11.4g}"
+            )
+    print(
+        f"delta = {delta:g}; times: participations; sensitivity: add/remove. The noise multiplier (noise/sens.) is per "
+        f"release: one per participation, or {steps} in mode every-step."
+    )
+    print(result["paper"]["sentence"])
+
+
+@privacy_app.command("spent")
+def spent(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what every client of a run has spent and has left, from its ledger."""
+    from fedpdm.privacy.ledger import Ledger
+
+    path = run / "ledger.sqlite"
+    if not path.is_file():
+        raise UserError(f"{run} has no ledger: it is no run under the sound mechanism.")
+    with Ledger(path) as ledger:
+        accounts = ledger.accounts()
+    if not accounts:
+        raise UserError(f"The ledger of {run} has no clients yet.")
+    names = _client_names(run)
+    accounts = [account | {"name": names.get(account["client"], account["client"])} for account in accounts]
+    worst = max(accounts, key=lambda a: a["epsilon_spent"])
+    if as_json:
+        print(json.dumps({"clients": accounts, "worst": worst}, indent=2))
+        return
+    width = max(14, *(len(str(account["name"])) + 2 for account in accounts))
+    print(f"{'client':{width}}{'releases':>9}{'epsilon spent':>15}{'left':>9}")
+    for account in accounts:
+        left = account["epsilon_left"]
+        print(f"{account['name']:{width}}{account['releases']:9d}{account['epsilon_spent']:15.4g}{left:9.3f}")
+    print(
+        f"Worst: {worst['name']} with epsilon = {worst['epsilon_spent']:.4g} of {worst['epsilon']:g} "
+        f"(delta = {worst['delta']:g}, {worst['relation']} of one example)."
+    )
+
+
+def _client_names(run: Path) -> dict[str, str]:
+    """What the clients of a finished run on an own table are called there."""
+    path = run / "clients.json"
+    if not path.is_file():
+        return {}
+    clients = json.loads(path.read_text(encoding="utf-8"))["clients"]
+    return {client["client"]: client["name"] for client in clients if client["client"] != f"client-{client['name']}"}
+
+
+@privacy_app.command("audit")
+def audit(
+    config: Annotated[
+        str | None, typer.Argument(help="A TOML file, or a preset, to attack (default: a small case made for the attack).")
+    ] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting.")] = None,
+    mechanism: Annotated[str | None, typer.Option(help='"paper" or "sound" (default: that of CONFIG, else sound).')] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The claim to attack, of a small case.")] = None,
+    attack: Annotated[str, typer.Option(help="dual, steps, support, canary, or all.")] = "all",
+    runs: Annotated[int, typer.Option(help="Runs with, and without, the canary.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="Seed of the audit.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the result and its plots.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder that holds the data files.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Attack the functions that training runs, and compare with the claim. Exit code 1: a sound mechanism is breached.
+
+    \b
+    Example:
+      fedpdm privacy audit --mechanism paper --attack dual
+    """
+    from fedpdm.audit import audit as auditing
+    from fedpdm.config import load_config
+
+    if mechanism not in (None, "paper", "sound"):
+        raise ConfigError(f"Unknown --mechanism {mechanism!r}: choose paper or sound.")
+    if config is None and settings:
+        raise ConfigError("--set changes the settings of a CONFIG: name one, for instance demo.")
+    if config is not None and epsilon is not None:
+        raise ConfigError("--epsilon is for the small case: with a CONFIG use --set privacy.epsilon=VALUE.")
+    results = []
+    for name in auditing.ATTACKS if attack == "all" else (attack,):
+        if config is None:
+            small = auditing.small_config(mechanism or "sound", name, epsilon)
+            result = auditing.audit_federation(small, auditing.small_federation(), name, runs, seed)
+        else:
+            chosen = [*(settings or ()), *([f"privacy.mechanism={mechanism}"] if mechanism else [])]
+            result = auditing.audit_config(load_config(config, chosen), name, runs, seed, data_dir)
+        results.append(result)
+        if not as_json:
+            print(result.sentence, flush=True)
+        if out:
+            out.mkdir(parents=True, exist_ok=True)
+            auditing.plot(result, out / f"audit-{result.mechanism}-{name}.png")
+    documents: list[dict[str, Any]] = [auditing.to_json(result) for result in results]
+    if out:
+        (out / f"audit-{results[0].mechanism}.json").write_text(json.dumps(documents, indent=2) + "\n")
+    if as_json:
+        print(json.dumps(documents, indent=2))
+    if any(result.breached and result.mechanism == "sound" for result in results):
+        raise typer.Exit(1)

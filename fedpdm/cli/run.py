@@ -1,0 +1,193 @@
+"""The commands `fedpdm run` and `fedpdm report`."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedpdm.cli import tables as cli_own
+from fedpdm.cli.completion import complete_config
+from fedpdm.cli.options import DataDirOption, JsonOption, SetOption
+from fedpdm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedpdm.config import Config
+    from fedpdm.engines.simulation.simulation import Simulation
+    from fedpdm.runs.folder import RunFolder
+
+__all__ = ["register"]
+
+TrackOption = Annotated[
+    list[str] | None, typer.Option(help="Also write to mlflow or tensorboard; may be repeated (see docs/tracking.md).")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add both commands."""
+    app.command("run")(run_command)
+    app.command("report")(report_command)
+
+
+def run_command(
+    config: Annotated[
+        str | None,
+        typer.Argument(
+            help="A TOML file, or the name of a preset (default: demo, or table with --data).", autocompletion=complete_config
+        ),
+    ] = None,
+    settings: SetOption = None,
+    data: Annotated[str | None, typer.Option(help="A table of your own: CSV, Parquet, NPZ or LibSVM.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column of the table to predict.")] = None,
+    client_column: Annotated[str | None, typer.Option(help="The column that says whose row it is.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Public bounds and levels of its columns (fedpdm data schema).")] = None,
+    test: Annotated[str | None, typer.Option(help="Another table to test on.")] = None,
+    test_share: Annotated[float | None, typer.Option(help="Share of every client's rows to test on (default: 0.2).")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget; own tables then need --schema.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder (default: a new one below runs/).")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    track: TrackOption = None,
+) -> None:
+    """Train a federated model.
+
+    \b
+    Examples:
+      fedpdm run demo
+      fedpdm run paper-mnist --set rounds.total=50 --out runs/mine
+      fedpdm run --data people.csv --label income --client-column hospital
+      fedpdm run --data people.csv --schema people.schema.toml --epsilon 1
+      fedpdm run --resume runs/mine
+    """
+    from fedpdm.config import load_config
+    from fedpdm.runs.tracking import check_trackers
+
+    trackers = check_trackers(track or ())
+    shorthand = cli_own.own_settings(
+        data=data,
+        label=label,
+        client_column=client_column,
+        schema=schema,
+        test=test,
+        test_share=test_share,
+        epsilon=epsilon,
+    )
+    if resume and (config or settings or shorthand or out):
+        raise ConfigError("--resume goes on with the settings and folder of the run: drop CONFIG, --set and other flags.")
+    if resume:
+        _train(_reopened(resume, data_dir, quiet), as_json, quiet, trackers)
+        return
+    name = config or ("table" if data else "demo")
+    chosen = load_config(name, [*shorthand, *(settings or ())])
+    path = out or Path("runs") / f"{Path(data or name).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    _train(_created(path, chosen, data_dir, quiet), as_json, quiet, trackers)
+
+
+def _created(path: Path, config: "Config", data_dir: Path | None, quiet: bool) -> "tuple[Config, RunFolder, Simulation]":
+    from fedpdm.data.prepare import build_federation, settled
+    from fedpdm.engines.simulation.build import build_simulation
+    from fedpdm.runs.folder import RunFolder
+
+    RunFolder.check_free(path)
+    federation = build_federation(config, data_dir, progress=not quiet)
+    config = settled(config, federation)
+    simulation = build_simulation(config, federation)
+    return config, RunFolder.create(path, config, federation.checksums), simulation
+
+
+def _reopened(path: Path, data_dir: Path | None, quiet: bool) -> "tuple[Config, RunFolder, Simulation | None]":
+    """The run to go on with; no simulation if it is complete."""
+    from fedpdm.data.prepare import build_federation
+    from fedpdm.engines.simulation.build import build_simulation
+    from fedpdm.runs.folder import RunFolder
+
+    folder = RunFolder.reopen(path)
+    config = folder.config()
+    if folder.summary():
+        return config, folder, None
+    federation = build_federation(config, data_dir, progress=not quiet)
+    return config, folder, build_simulation(config, federation)
+
+
+def _train(run: "tuple[Config, RunFolder, Simulation | None]", as_json: bool, quiet: bool, trackers: Sequence[str]) -> None:
+    from fedpdm.runs.progress import Progress
+    from fedpdm.runs.tracking import open_trackers
+    from fedpdm.runs.train import run as train
+
+    config, folder, simulation = run
+    with contextlib.closing(folder):
+        if simulation is None:
+            _report(folder.path, folder.summary() or {}, as_json, note="This run was complete already.")
+            return
+        with Progress(config.rounds.total, enabled=not quiet) as progress, open_trackers(trackers, folder, config) as tracking:
+
+            def on_rows(rows: list[dict[str, Any]]) -> None:
+                progress.update(rows)
+                tracking.rows(rows)
+
+            try:
+                summary = train(config, folder, simulation, on_rows)
+                tracking.finish(summary)
+            except KeyboardInterrupt:
+                print(f"\nfedpdm: interrupted. Go on with: fedpdm run --resume {folder.path}", file=sys.stderr)
+                sys.exit(130)
+        _report(folder.path, summary, as_json)
+
+
+def report_command(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders of `fedpdm reproduce`.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The file (default: report.html in the run folder, or here for several).")
+    ] = None,
+) -> None:
+    """Write one HTML page about runs: accuracy, guarantee, curves, model, clients. It needs no network.
+
+    \b
+    Examples:
+      fedpdm report runs/mine
+      fedpdm report runs/a runs/b --out compared.html
+    """
+    from fedpdm.report import write_report
+
+    print(f"Report: {write_report(folders, out)}")
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
+
+
+def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None = None) -> None:
+    """Write the report, and say in a few lines what came out."""
+    from fedpdm.report import write_report
+
+    page = write_report([path])
+    if as_json:
+        print(json.dumps(summary | {"folder": str(path), "report": str(page)}, indent=2))
+        return
+    if note:
+        print(note)
+    if summary["remark"]:
+        print(summary["remark"])
+    else:
+        print(
+            f"Test accuracy {summary['test_accuracy']:.4f} (last model), "
+            f"{summary['test_accuracy_averaged']:.4f} (tail average); "
+            f"{summary['nonzero_fraction']:.1%} of the weights are non-zero."
+        )
+    print(
+        f"{summary['rounds']} rounds in {summary['seconds']:.1f} s (compiling: {summary['compile_seconds']:.1f} s); "
+        f"{_size(summary['uplink_bytes'])} up, {_size(summary['downlink_bytes'])} down."
+    )
+    print(summary["guarantee"])
+    if summary["mechanism"] == "sound":
+        print("This was a simulation: its noise measures accuracy at that budget, and protects nobody's real data.")
+    if refused := summary.get("refused_participations"):
+        print(f"{refused} participations were refused: the clients' budgets were used up.")
+    print(f"Run folder: {path}")
+    print(f"Report: {page}  (open it in a browser)")

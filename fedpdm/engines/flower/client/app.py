@@ -1,0 +1,74 @@
+"""The ClientApp: Flower's side of `fedpdm.engines.flower.client.client`. A new process runs it for every message."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from fedpdm.engines.flower.protocol import Introduction, Refused, Reply, Request, pack, unpack
+from fedpdm.errors import ConfigError, UserError
+
+__all__ = ["app", "node_of"]
+
+NODES_VARIABLE = "FEDPDM_NODES"
+
+app = ClientApp()
+
+
+def node_of(settings: dict[str, Any]) -> Any:
+    """A node from its own configuration (`flower-supernode --node-config`).
+
+    Keys: `client` (its number, from 0), `state-dir`, `policy`; for own data `data-path` and, if that is a table, `schema`;
+    `data-dir` says where the files of known data sets are. Flower's simulation gives its nodes a `partition-id` alone: there
+    the folder in the environment variable FEDPDM_NODES holds `policy.toml` and a state folder per client.
+    """
+    from fedpdm.engines.flower.client.client import Node
+    from fedpdm.engines.flower.client.node_data import Source
+
+    nodes = os.environ.get(NODES_VARIABLE)
+    if "client" not in settings and "partition-id" in settings and nodes:
+        number = settings["partition-id"]
+        settings = {"client": number, "state-dir": f"{nodes}/client-{number}", "policy": f"{nodes}/policy.toml"}
+    for key, kind in (("client", int), ("state-dir", str), ("policy", str)):
+        if not isinstance(settings.get(key), kind):
+            raise ConfigError(
+                f"The node's configuration lacks {key!r}: start it with "
+                "--node-config \"client=0 state-dir='/path/to/state' policy='/path/to/policy.toml'\"."
+            )
+    files = (Path(settings[key]) if key in settings else None for key in ("data-path", "schema", "data-dir"))
+    return Node(Source(settings["client"], *files), Path(settings["state-dir"]), Path(settings["policy"]))
+
+
+@app.query()
+def introduce(message: Message, context: Context) -> Message:
+    """Say who this is."""
+    try:
+        request, node = unpack(Request, message.content), node_of(dict(context.node_config))
+        from fedpdm.engines.flower.client import client
+
+        said = client.introduce(node, request)
+    except UserError as error:
+        said = Introduction(-1, 0, 0, 0, *_refusal(error))
+    return Message(pack(said), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """One round."""
+    try:
+        request, node = unpack(Request, message.content), node_of(dict(context.node_config))
+        from fedpdm.engines.flower.client import client
+        from fedpdm.engines.flower.compile_cache import use_compile_cache
+
+        use_compile_cache(node.state_dir)
+        reply = client.answer(node, request)
+    except UserError as error:
+        name, reason = _refusal(error)
+        reply = Reply("", -1, -1, refused=name, reason=reason)
+    return Message(pack(reply), reply_to=message)
+
+
+def _refusal(error: UserError) -> tuple[str, str]:
+    return (error.name, error.reason) if isinstance(error, Refused) else ("node", str(error))

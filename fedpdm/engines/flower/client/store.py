@@ -1,0 +1,178 @@
+"""What a client keeps on disk: its state in every job, its last messages, and what it refused. SQLite beside the ledger.
+
+A new state is *pending* until the server names the message that it belongs to as accepted; until then the state before it
+counts. So a reply that is lost on the way costs budget and nothing else: both sides go on from the same state.
+"""
+
+import fcntl
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from fedpdm.engines.flower.protocol import Refused, Request
+from fedpdm.errors import UserError
+from fedpdm.privacy.transaction import one_writer
+
+__all__ = ["Store", "Kept", "open_store"]
+
+LOCK_SECONDS = 300.0
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS jobs (
+    job TEXT PRIMARY KEY NOT NULL, settings TEXT NOT NULL, state BLOB NOT NULL, accepted TEXT NOT NULL, began REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS messages (
+    job TEXT NOT NULL REFERENCES jobs (job), round INTEGER NOT NULL,
+    request TEXT NOT NULL, message TEXT NOT NULL, status TEXT NOT NULL, size INTEGER NOT NULL, made REAL NOT NULL,
+    vectors BLOB, next_state BLOB,
+    PRIMARY KEY (job, round)
+);
+CREATE TABLE IF NOT EXISTS refusals (at REAL NOT NULL, job TEXT NOT NULL, round INTEGER NOT NULL, name TEXT, reason TEXT);
+"""
+
+
+class Kept(NamedTuple):
+    """A message on record."""
+
+    job: str
+    round: int
+    request: str
+    message: str
+    status: str  # "pending", "accepted", or "dropped": the server went on without it
+    size: int
+    made: float
+
+
+_COLUMNS = ", ".join(Kept._fields)
+
+
+def _dump(leaves: list[np.ndarray]) -> bytes:
+    return save({f"{i:03d}": np.ascontiguousarray(leaf) for i, leaf in enumerate(leaves)})
+
+
+def _load(data: bytes) -> list[np.ndarray]:
+    arrays = load(data)
+    return [arrays[name] for name in sorted(arrays)]
+
+
+class Store:
+    """One client's folder, in a process that holds its lock. Use `open_store`."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def message(self, job: str, round_index: int) -> Kept | None:
+        """The message of a round, if there is one on record."""
+        row = self._one(f"SELECT {_COLUMNS} FROM messages WHERE job = ? AND round = ?", job, round_index)
+        return Kept(*row) if row else None
+
+    def messages(self, job: str | None = None) -> list[Kept]:
+        """All messages on record, oldest first."""
+        where, values = ("WHERE job = ?", (job,)) if job else ("", ())
+        rows = self._connection.execute(f"SELECT {_COLUMNS} FROM messages {where} ORDER BY made, rowid", values)
+        return [Kept(*row) for row in rows]
+
+    def vectors(self, job: str, round_index: int) -> bytes | None:
+        """The bytes of a message, while they are kept: those of a job's last message are."""
+        row = self._one("SELECT vectors FROM messages WHERE job = ? AND round = ?", job, round_index)
+        return row[0] if row else None
+
+    def state(self, request: Request, settings: str, first: Callable[[], list[np.ndarray]]) -> list[np.ndarray]:
+        """The state that the request's round starts from, once what is pending has been settled.
+
+        Parameters
+        ----------
+        request : Request
+            Its `accepted` names the last message of this client that the server used.
+        settings : str
+            Digest of the settings; those of a job never change.
+        first : callable
+            Gives the state of a client that has not taken part yet.
+        """
+        with one_writer(self._connection):
+            row = self._one("SELECT settings, state, accepted FROM jobs WHERE job = ?", request.job)
+            if row is None:
+                row = (settings, _dump(first()), "")
+                self._connection.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?)", (request.job, *row, time.time()))
+            if row[0] != settings:
+                raise Refused("settings", "The settings of this job have changed since this client first took part in it.")
+            return _load(self._settle(request, row[1], row[2]))
+
+    def _settle(self, request: Request, state: bytes, accepted: str) -> bytes:
+        """The pending state becomes the state if its message was accepted, and is dropped if it was not."""
+        query = "SELECT message, next_state FROM messages WHERE job = ? AND status = 'pending'"
+        message, next_state = self._one(query, request.job) or ("", b"")
+        if message and request.accepted == message:
+            state = next_state
+            self._connection.execute("UPDATE jobs SET state = ?, accepted = ? WHERE job = ?", (state, message, request.job))
+        elif request.accepted != accepted:
+            raise Refused(
+                "state",
+                f"The server last accepted message {request.accepted or 'none'} of this client, whose folder last knows of "
+                f"{accepted or 'none'}: the folder, or the server's, is an old copy. Begin a new job.",
+            )
+        status = "accepted" if request.accepted == message else "dropped"
+        self._connection.execute(
+            "UPDATE messages SET status = ?, next_state = NULL WHERE job = ? AND status = 'pending'", (status, request.job)
+        )
+        return state
+
+    def keep(self, request: Request, message: str, vectors: bytes, next_state: list[np.ndarray]) -> None:
+        """Put a message and the state that belongs to it on disk, before it leaves."""
+        with one_writer(self._connection):
+            self._connection.execute("UPDATE messages SET vectors = NULL WHERE job = ?", (request.job,))
+            row = (request.job, request.round, request.digest(), message, "pending", len(vectors), time.time())
+            values = (*row, vectors, _dump(next_state))
+            self._connection.execute("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def note_refusal(self, request: Request, refused: Refused) -> None:
+        """Remember what was refused, for whoever runs this node."""
+        with one_writer(self._connection):
+            row = (time.time(), request.job, request.round, refused.name, refused.reason)
+            self._connection.execute("INSERT INTO refusals VALUES (?, ?, ?, ?, ?)", row)
+
+    def refusals(self) -> list[tuple[Any, ...]]:
+        """(at, job, round, name, reason), oldest first."""
+        return self._connection.execute("SELECT * FROM refusals ORDER BY rowid").fetchall()
+
+    def _one(self, query: str, *values: object) -> Any:
+        return self._connection.execute(query, values).fetchone()
+
+
+@contextmanager
+def open_store(folder: Path, *, create: bool = True) -> Iterator[Store]:
+    """The client's folder, locked: a second process waits until the first has finished its whole step."""
+    if not create and not (folder / "state.sqlite").is_file():
+        raise UserError(f"{folder} holds no client's state: name the state-dir of a node that has been asked at least once.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # prepared examples are kept there, too
+        with (folder / ".lock").open("w") as lock:
+            _acquire(lock, folder)
+            connection = sqlite3.connect(folder / "state.sqlite", timeout=30, isolation_level=None)
+            try:
+                for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+                    connection.execute(f"PRAGMA {setting}")
+                connection.executescript(_SCHEMA)
+                yield Store(connection)
+            finally:
+                connection.close()
+    except (sqlite3.Error, OSError) as error:
+        raise Refused("folder", f"The state folder {folder} cannot be used: {error}. Nothing was sent.") from error
+
+
+def _acquire(lock: Any, folder: Path) -> None:
+    """Wait for the lock: an orphan of a killed SuperNode may still be at work, and ends by itself."""
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise Refused("busy", f"Another process has held {folder} for {LOCK_SECONDS:g} s.") from None
+            time.sleep(0.05)

@@ -1,0 +1,1 @@
+"""Processes, keys and folders around a deployment."""

@@ -1,0 +1,95 @@
+"""The whole of it on one machine: SuperLink, SuperNodes, TLS, authentication, exact noise, policies and ledgers."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from fedpdm.engines.flower.processes.launch import LocalFederation, leave_on_sigterm
+from fedpdm.errors import UserError
+from fedpdm.runs.progress import Progress
+
+__all__ = ["DEMO_DATA", "run_demo"]
+
+POLICY = """# What this client agrees to; a request beyond it is refused.
+[budget]
+epsilon = {epsilon}
+delta = 1e-5
+relation = "add-remove"
+
+[allow]
+mechanisms = ["sound"]
+noise = ["secure"]
+
+[limits]
+noise_multiplier_min = {least_noise}
+participations_max = {rounds}
+"""
+
+LOOK_SECONDS = 10.0
+
+# Settings that were tuned for these data sets in simulation
+DEMO_DATA: dict[str, dict[str, Any]] = {
+    "digits": {"data.scaling": "unit", "data.partition": "iid", "algorithm.rho": 0.05},
+    "mnist": {"data.scaling": "blurred", "data.partition": "iid", "algorithm.rho": 0.005},
+}
+
+
+def run_demo(folder: Path, *, nodes: int, data: str, rounds: int, epsilon: float, data_dir: Path | None) -> dict[str, Any]:
+    """Train in `folder` and return the summary; everything that is started is stopped again."""
+    leave_on_sigterm()
+    folder = folder.absolute()
+    policy = folder / "policy.toml"
+    folder.mkdir(parents=True, exist_ok=True)
+    policy.write_text(POLICY.format(epsilon=float(epsilon), least_noise=0.5, rounds=rounds))
+    with LocalFederation(folder / "federation") as federation, Progress(rounds) as progress:
+        federation.start_superlink()
+        for client in range(nodes):
+            own = {"client": client, "state-dir": str(folder / "nodes" / f"client-{client}"), "policy": str(policy)}
+            own |= {"data-dir": str(data_dir.absolute())} if data_dir else {}
+            federation.start_node(f"node-{client}", federation.register(f"node-{client}"), own)
+        run = federation.submit(_run_config(folder / "run", nodes, data, rounds, epsilon, data_dir))
+        return _follow(federation, run, folder / "run", progress)
+
+
+def _run_config(out: Path, nodes: int, data: str, rounds: int, epsilon: float, data_dir: Path | None) -> dict[str, Any]:
+    settings = {
+        "data.name": data,
+        "data.clients": nodes,
+        "data.radius": 1.0,
+        "algorithm.name": "fedpdm",
+        "algorithm.server_rule": "dual-memory",
+        "local.steps": 20,
+        "local.batch_size": 0,
+        "local.step_size": 3.0,
+        "rounds.total": rounds,
+        "rounds.participants": nodes,
+        "rounds.all_first": False,
+        "privacy.mechanism": "sound",
+        "privacy.epsilon": float(epsilon),
+        "privacy.clip": 0.5,
+        "flower.out": str(out),
+        "flower.wait": 300.0,
+        "flower.timeout": 300.0,
+    }
+    return settings | DEMO_DATA[data] | ({"flower.data_dir": str(data_dir.absolute())} if data_dir else {})
+
+
+def _follow(federation: LocalFederation, run: int, out: Path, progress: Progress) -> dict[str, Any]:
+    """Show the run's rows as they come, until its summary is there."""
+    seen, looked = 0, time.monotonic()
+    while True:
+        over = (out / "summary.json").exists()  # before the rows are read: it is written after the last of them
+        lines = (out / "metrics.jsonl").read_text().splitlines() if (out / "metrics.jsonl").exists() else []
+        rows = [json.loads(line) for line in lines[seen:] if line.endswith("}")]
+        if rows:
+            progress.update(rows)
+            seen += len(rows)
+        if over:
+            return json.loads((out / "summary.json").read_bytes())
+        if time.monotonic() - looked > LOOK_SECONDS:  # asking Flower takes a process of its own
+            state, words = federation.status(run)
+            if state.startswith("finished") and not (out / "summary.json").exists():
+                raise UserError(f"The run ended early ({state}). {words} The logs are in {federation.folder / 'logs'}.")
+            looked = time.monotonic()
+        time.sleep(0.3)

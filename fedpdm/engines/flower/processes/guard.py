@@ -1,0 +1,77 @@
+"""A node that runs this package's ClientApp and nothing else.
+
+With Flower the code that a node runs comes from whoever starts the run, so a policy that is checked in that code would bind
+nobody. A SuperNode finds the program `flwr-clientapp` by its PATH. `guarded` puts a folder in front of it, whose
+`flwr-clientapp` is Flower's own, but loads the ClientApp that is installed here, whatever app was sent; what was sent is not
+even unpacked. The other kinds of task that Flower knows are refused.
+"""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from fedpdm.errors import UserError
+
+__all__ = ["end_with_parent", "guarded", "main"]
+
+_PROGRAMS = ("flwr-clientapp", "flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
+
+
+def guarded(environment: dict[str, str]) -> dict[str, str]:
+    """The environment for a SuperNode that runs this package's ClientApp alone."""
+    folder = user_cache_path("fedpdm") / "guard" / Path(sys.prefix).as_posix().strip("/").replace("/", "-")
+    text = f"#!{sys.executable}\nfrom fedpdm.engines.flower.processes.guard import main\n\nmain()\n"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name in _PROGRAMS:
+            if not (folder / name).is_file() or (folder / name).read_text() != text:
+                own = folder / f".{name}.{os.getpid()}"  # nodes may be started at the same moment
+                own.write_text(text)
+                own.chmod(0o700)
+                own.replace(folder / name)
+    except OSError as error:
+        raise UserError(
+            f"The folder {folder} cannot be written: {error.strerror}. Set XDG_CACHE_HOME to another place."
+        ) from None
+    return environment | {"PATH": f"{folder}{os.pathsep}{environment.get('PATH', '')}"}
+
+
+def end_with_parent(seconds: float = 20.0, every: float = 1.0) -> None:
+    """End this process so many seconds after the one that started it is gone.
+
+    Flower asks such an orphan to leave by a signal, which a main thread that waits within a library does not see. Nothing is
+    lost by an end at any moment: what is on disk is what it would be after a kill -9, and nobody would take the reply.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(every)
+        time.sleep(seconds)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="fedpdm-parent").start()
+
+
+def main() -> None:
+    """Stand in for the programs that a SuperNode starts."""
+    name = Path(sys.argv[0]).name
+    if name != "flwr-clientapp":
+        print(f"fedpdm: this node runs the ClientApp of fedpdm alone, not {name}.", file=sys.stderr)
+        sys.exit(1)
+    end_with_parent()
+    from flwr.supernode.cli import flwr_clientapp
+    from flwr.supernode.runtime import run_clientapp
+
+    from fedpdm.engines.flower.client.app import app
+
+    for replaced in ("install_from_fab", "get_load_client_app_fn"):
+        if not callable(getattr(run_clientapp, replaced, None)):  # else the node would run what it was sent
+            sys.exit(f"fedpdm: this release of Flower has no {replaced}: install flwr>=1.41,<1.43.")
+    run_clientapp.install_from_fab = lambda *_, **__: None  # type: ignore[assignment]
+    run_clientapp.get_load_client_app_fn = lambda **_: lambda *_: app  # type: ignore[assignment]
+    flwr_clientapp()

@@ -1,0 +1,196 @@
+"""The Strategy: meets nodes, asks those whose turn it is, and gives what comes back to the coordinator."""
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fedpdm.engines.flower.protocol import Introduction, Refused, Reply, Request, pack, unpack
+from fedpdm.engines.flower.server.coordinator import Coordinator
+from fedpdm.errors import UserError
+
+__all__ = ["Nodes", "PrimalDual", "POLL_SECONDS"]
+
+POLL_SECONDS = 0.5
+_log = logging.getLogger("flwr")
+
+
+class Nodes:
+    """Which node is which client. Flower's node ids are new after a restart; a client's number is not."""
+
+    def __init__(self, grid: Grid, introduction: Request, clients: int, timeout: float) -> None:
+        self._grid, self._introduction, self._clients, self._timeout = grid, introduction, clients, timeout
+        self._met: dict[int, Introduction] = {}
+        self._spare: dict[int, Introduction] = {}  # nodes that say they are a client that is connected already
+        self._turned_away: set[int] = set()
+
+    def connected(self) -> dict[int, int]:
+        """Client -> node id of all that are connected now; nodes that are new are asked who they are."""
+        online = set(self._grid.get_node_ids())
+        self._met = {node: who for node, who in self._met.items() if node in online}
+        self._spare = {node: who for node, who in self._spare.items() if node in online}
+        new = online - set(self._met) - set(self._spare) - self._turned_away
+        messages = [Message(pack(self._introduction), node, MessageType.QUERY, group_id="introduction") for node in new]
+        replies = _exchange(self._grid, messages, self._timeout) if messages else []
+        by_request = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
+        for reply in replies:
+            if (node := by_request.pop(reply.metadata.reply_to_message_id, None)) is not None:
+                self._meet(node, reply)
+        for node, who in list(self._spare.items()):
+            if self._holder(who.client) is None:
+                self._met[node] = self._spare.pop(node)
+        return {who.client: node for node, who in self._met.items()}
+
+    def shape(self) -> tuple[int, int]:
+        """Classes and features, as the nodes say."""
+        who = next(iter(self._met.values()))
+        return who.classes, who.features
+
+    def _meet(self, node: int, reply: Message) -> None:
+        try:
+            if reply.has_error():
+                raise Refused("node", reply.error.reason or f"error {reply.error.code}")
+            who = unpack(Introduction, reply.content)
+            if who.refused:
+                raise Refused(who.refused, who.reason)
+            if not 0 <= who.client < self._clients:
+                raise Refused("client", f"It says that it is client {who.client}; there are clients 0 to {self._clients - 1}.")
+            if self._met and (who.classes, who.features) != self.shape():
+                raise Refused("data", f"It has {who.classes} classes and {who.features} features; the others {self.shape()}.")
+        except Refused as refused:
+            self._turned_away.add(node)
+            _log.warning("fedpdm: node %s is not used (%s)", node, refused)
+            return
+        if self._holder(who.client) is not None:
+            self._spare[node] = who
+            _log.warning("fedpdm: client %d is connected already; node %s is kept in reserve", who.client, node)
+            return
+        self._met[node] = who
+        _log.info("fedpdm: client %d is there (%d examples)", who.client, who.examples)
+
+    def _holder(self, client: int) -> int | None:
+        return next((node for node, who in self._met.items() if who.client == client), None)
+
+    def doubt(self, client: int) -> None:
+        """A client was silent: if another node says that it is this client, it is asked from now on.
+
+        So a node that was killed and came back under a new id is found at once, and one that merely claims to be a client does
+        not push aside one that answers.
+        """
+        node = self._holder(client)
+        if node is not None and any(who.client == client for who in self._spare.values()):
+            del self._met[node]
+            self._turned_away.add(node)
+
+    def wait_for(self, least: int, seconds: float) -> dict[int, int]:
+        """Wait until enough clients are connected; an error when the time is over."""
+        until, said = time.monotonic() + seconds, -1
+        while len(there := self.connected()) < least:
+            if len(there) != said:
+                said = len(there)
+                _log.info("fedpdm: waiting for clients: %d of %d are connected (at most %g s)", said, least, seconds)
+            if time.monotonic() > until:
+                raise UserError(
+                    f"{len(there)} of {least} clients are connected after {seconds:g} s. Nothing is lost: start the nodes and "
+                    "run again, or lower flower.nodes or raise flower.wait."
+                )
+            time.sleep(POLL_SECONDS)
+        return there
+
+
+class PrimalDual(Strategy):
+    """Federated rounds of any algorithm of fedpdm, from the coordinator's checkpoint on.
+
+    Parameters
+    ----------
+    coordinator : Coordinator
+        Knows the model, the rounds and the run folder.
+    nodes : Nodes
+        Knows who is connected.
+    least, wait
+        A round begins when this many clients are connected, and waits so many seconds for them.
+    """
+
+    def __init__(self, coordinator: Coordinator, nodes: Nodes, least: int, wait: float) -> None:
+        self.coordinator, self.nodes, self.least, self.wait = coordinator, nodes, least, wait
+        self._asked: dict[int, Request] = {}
+        self._messages: dict[int, Message] = {}  # by client; a message gets its id when it is sent
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+        """The requests of the coordinator's next round, to those of its clients that are connected."""
+        there = self.nodes.wait_for(self.least, self.wait)
+        self._asked = self.coordinator.requests(client for client in self.coordinator.chosen() if client in there)
+        self._messages = {
+            client: Message(pack(request), there[client], MessageType.TRAIN, group_id=str(server_round))
+            for client, request in self._asked.items()
+        }
+        return list(self._messages.values())
+
+    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """End the round with what came in; the model itself stays with the coordinator."""
+        # A lost node's error comes from the SuperLink itself: only the id of the request says whose it is.
+        sent = {message.metadata.message_id: client for client, message in self._messages.items()}
+        said = [(sent.get(message.metadata.reply_to_message_id, -1), _reply(message)) for message in replies]
+        silent = sorted(set(self._asked) - {client for client, _ in said})
+        said += [(client, Refused("late", "No reply in time; one that comes later is not used.")) for client in silent]
+        for client in silent:
+            self.nodes.doubt(client)
+        row, dropped = self.coordinator.take(self._asked, said)
+        for line in dropped:
+            _log.warning("fedpdm: round %d, %s", row["round"], line)
+        accuracy = f", accuracy {row['test_accuracy']:.4f}" if "test_accuracy" in row else ""
+        total, used, missing = self.coordinator.config.rounds.total, row["participants"], row["missing"]
+        _log.info("fedpdm: round %d of %d: %d messages used, %d missing%s", row["round"], total, used, missing, accuracy)
+        return None, MetricRecord({key: value for key, value in row.items() if isinstance(value, int | float)})
+
+    def start(self, grid: Grid, initial_arrays: Any = None, *ignored: Any, timeout: float = 3600, **others: Any) -> Result:  # type: ignore[override]
+        """Run to the end, from the last checkpoint. The model and its measurements are in the run folder."""
+        result = Result()
+        while not self.coordinator.done:
+            number = self.coordinator.round + 1
+            messages = self.configure_train(number, ArrayRecord(), ConfigRecord(), grid)
+            _, measured = self.aggregate_train(number, _exchange(grid, list(messages), timeout))
+            result.train_metrics_clientapp[number] = measured or MetricRecord()
+        return result
+
+    def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+        """Clients are not asked for accuracies: these would be releases of their own."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """There is nothing to aggregate."""
+        return None
+
+    def summary(self) -> None:
+        """Say what is run."""
+        config = self.coordinator.config
+        _log.info("fedpdm: %s, job %s, from round %d", config.algorithm.name, self.coordinator.job, self.coordinator.round + 1)
+
+
+def _reply(message: Message) -> Reply | Refused:
+    """What a message from outside holds, or why that is nothing."""
+    if message.has_error():
+        return Refused("node", message.error.reason or f"error {message.error.code}")
+    try:
+        return unpack(Reply, message.content)
+    except Refused as refused:
+        return refused
+
+
+def _exchange(grid: Grid, messages: list[Message], timeout: float) -> list[Message]:
+    """Send the messages and collect replies until there is one to each or the time is over.
+
+    Flower's own `send_and_receive` does the same but looks every three seconds only.
+    """
+    waiting = {name for name in grid.push_messages(messages) if name}
+    replies: list[Message] = []
+    until = time.monotonic() + timeout
+    while waiting and time.monotonic() < until:
+        replies += (new := list(grid.pull_messages(list(waiting))))
+        waiting -= {message.metadata.reply_to_message_id for message in new}
+        time.sleep(POLL_SECONDS if waiting else 0)
+    return replies

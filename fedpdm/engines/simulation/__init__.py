@@ -1,0 +1,1 @@
+"""The simulator: many clients in one process."""

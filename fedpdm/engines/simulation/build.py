@@ -1,0 +1,66 @@
+"""The simulator of a config."""
+
+import math
+from typing import Any, cast
+
+import numpy as np
+
+from fedpdm.config import Config
+from fedpdm.data import Federation
+from fedpdm.data.prepare import radius_of, settled
+from fedpdm.engines.simulation.simulation import Schedule, Simulation
+from fedpdm.errors import ConfigError
+from fedpdm.problem.penalties import Penalty
+from fedpdm.setup.build import LossFactory, build_setup
+
+__all__ = ["build_simulation"]
+
+
+def build_simulation(
+    config: Config, federation: Federation, loss: LossFactory | None = None, penalty: Penalty | None = None
+) -> Simulation:
+    """The simulator, ready to run these settings on this federation; `loss` and `penalty` as in `build_setup`."""
+    config = settled(config, federation)
+    r = config.rounds
+    setup, plan = build_setup(config, federation, loss, penalty)
+    if plan and math.isfinite(setup.problem.loss.smoothness(1.0)):  # a bound that comes from the features' norms
+        federation = within_radius(federation, radius_of(config) or 1.0)
+    schedule = Schedule(
+        rounds=r.total,
+        participants=r.participants,
+        seed=config.seed,
+        all_first=r.all_first,
+        sampling=r.sampling,
+        cap=plan.participations if plan else 0,
+        **config.metrics.model_dump(),
+    )
+    return Simulation(setup, federation, schedule, plan)
+
+
+def within_radius(federation: Federation, radius: float) -> Federation:
+    """Refuse features beyond the radius: the sensitivity bounds would not hold for them.
+
+    Features that are read when they are needed are checked then.
+    """
+    watched = _Watched(federation.features, radius)
+    if type(federation.features) is np.ndarray:
+        watched[slice(None)]
+        return federation
+    return federation._replace(features=cast(np.ndarray, watched))
+
+
+class _Watched:
+    """Features of clients that pass only if they are within the radius."""
+
+    def __init__(self, features: np.ndarray, radius: float) -> None:
+        self.shape, self._features, self._radius = features.shape, features, radius
+
+    def __getitem__(self, clients: Any) -> np.ndarray:
+        found = self._features[clients]
+        largest = float(np.sqrt((found.astype(np.float64) ** 2).sum(axis=2).max()))
+        if not largest <= self._radius * (1 + 1e-6):
+            raise ConfigError(
+                f"An example's features have norm {largest:.6g}, above the radius {self._radius:g} that the privacy guarantee "
+                "assumes: cut them with fedpdm.data.clip_norms first, or raise data.radius."
+            )
+        return found

@@ -1,0 +1,102 @@
+"""One round of a simulation: the gather and scatter of states around `client_round` and `server_round`, and measurements."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh, PartitionSpec
+
+from fedpdm.algorithms.base import Reports, element_wise_mean, replace_rows
+from fedpdm.algorithms.local import Examples
+from fedpdm.compression.links import send_down, shared_support
+from fedpdm.engines.simulation.state import Schedule, SimulationState, Who, add_traffic
+from fedpdm.rounds import ClientResult, Setup, client_key, client_round, server_round, travel_at
+
+__all__ = ["FLOAT_COLUMNS", "INTEGER_COLUMNS", "device_mesh", "one_round"]
+
+FLOAT_COLUMNS = ("test_accuracy", "nonzero_fraction", "consensus_gap", "local_steps_mean")
+INTEGER_COLUMNS = ("local_steps_max", "bad_client")
+MANY_COORDINATES = 2**24  # of all participants' models together
+
+
+def device_mesh(schedule: Schedule, clients: int) -> Mesh | None:
+    """As many devices as the participants of every round can be shared out to evenly; None: one."""
+    everybody = clients if schedule.all_first else schedule.participants
+    devices = jax.devices()
+    count = max(n for n in range(1, len(devices) + 1) if schedule.participants % n == 0 and everybody % n == 0)
+    return Mesh(np.array(devices[:count]), ("participants",)) if count > 1 else None
+
+
+def one_round(
+    setup: Setup, t: Array, state: SimulationState, seed: Array, who: Who, data: tuple[Array, ...], mesh: Mesh | None
+) -> tuple[SimulationState, dict[str, Array]]:
+    """Gather the participants' states, let them and the server do their parts, scatter the states back."""
+    chosen, present, places, blocks = who
+    algorithm, links = setup.algorithm, setup.links
+    whole = algorithm.broadcast(state.server)
+    broadcast, downlink, down_bytes = send_down(links, state.downlink, whole, chosen, present, t, state.noise)
+    support = shared_support(links, seed, t, broadcast.x0)
+
+    def work(common: Any, client: Array, block: Array, client_state: Any) -> ClientResult:
+        data, broadcast, support, t, seed = common
+        examples = Examples(data[0], data[1], data[2], block)
+        return client_round(setup, examples, client_state, broadcast, t, client_key(seed, t, client), support)
+
+    own = jax.tree.map(lambda leaf: leaf[places], state.clients)
+    common = data, broadcast, support, t, seed
+    result = _over_clients(setup, work, whole.x0.size * len(chosen), mesh)(common, chosen, blocks, own)
+    packed = result.packed
+    reports = Reports(packed.message, places, present, packed.sent, travel_at(setup, t, setup.local.steps))
+    server = server_round(setup, state.server, broadcast, reports)
+
+    def put_back(table: Array, rows: Array) -> Array:
+        return replace_rows(table, places, rows, present)
+
+    leaves = jax.tree.leaves(packed.message)
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf), axis=(1, 2)) for leaf in leaves]), axis=0) | ~present
+    sizes = jnp.stack([jnp.where(present, packed.bytes, 0), down_bytes, jnp.where(present, packed.index_bytes, 0)])
+    gaps = jnp.sum((result.local_model - server.x0) ** 2, axis=(1, 2))
+    steps = jnp.where(present, result.info.steps, 0)
+    measured = {
+        "nonzero_fraction": jnp.mean(server.x0 != 0),
+        "consensus_gap": jnp.sqrt(element_wise_mean(gaps, present)),
+        "local_steps_mean": element_wise_mean(steps.astype(jnp.float32), present),
+        "local_steps_max": jnp.max(steps),
+        "bad_client": jnp.where(jnp.all(finite), -1, chosen[jnp.argmin(finite)]),
+    }
+    state = state._replace(
+        server=server,
+        clients=jax.tree.map(put_back, state.clients, result.state),
+        local_models=put_back(state.local_models, result.local_model) if len(state.local_models) else state.local_models,
+        spent=state.spent.at[chosen].add(jnp.where(present, result.cost, 0.0)),
+        downlink=downlink,
+        noise=element_wise_mean(result.noise, present) / jnp.sqrt(jnp.maximum(jnp.sum(present), 1)),
+        traffic=add_traffic(state.traffic, sizes),
+    )
+    return state, measured
+
+
+def _over_clients(
+    setup: Setup, work: Callable[..., ClientResult], coordinates: int, mesh: Mesh | None
+) -> Callable[..., ClientResult]:
+    """All participants at once, or, on a CPU, one after the other where memory is what it is about.
+
+    Where a step reads all of a client's data, these then stay in the cache for all of its steps; at once, every step would
+    stream everybody's from memory. And of models with many coordinates there need not be dozens of half-finished messages.
+    Several devices take equal shares of the participants.
+    """
+    at_once = setup.local.batch_size and coordinates < MANY_COORDINATES
+    if at_once or jax.default_backend() != "cpu":
+        mapped = jax.vmap(work, (None, 0, 0, 0))
+    else:
+
+        def mapped(common: Any, *columns: Any) -> ClientResult:
+            return jax.lax.map(lambda row: work(common, *row), columns)
+
+    if mesh is None:
+        return mapped
+    share = PartitionSpec("participants")
+    return jax.shard_map(mapped, mesh=mesh, in_specs=(PartitionSpec(), share, share, share), out_specs=share, check_vma=False)

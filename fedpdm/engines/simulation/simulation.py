@@ -1,0 +1,370 @@
+"""The simulator: all clients in one process, mapped over with vmap, many rounds per call.
+
+It adds nothing to the algorithm but the gather and scatter of the clients' states around `client_round` and
+`server_round`, and the measurements.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import NamedSharding, PartitionSpec
+
+from fedpdm.compression.links import first_downlink
+from fedpdm.compression.sparsify import kept
+from fedpdm.data.federation import Federation
+from fedpdm.engines.simulation.client_store import ClientStore
+from fedpdm.engines.simulation.one_round import FLOAT_COLUMNS, INTEGER_COLUMNS, device_mesh, one_round
+from fedpdm.engines.simulation.programs import shared_program
+from fedpdm.engines.simulation.state import (
+    LINKS,
+    Schedule,
+    SimulationState,
+    Who,
+    initial_model,
+    remembers,
+    rows_of,
+    traffic_totals,
+    with_rows,
+)
+from fedpdm.errors import ConfigError, DivergedError
+from fedpdm.participation import roster
+from fedpdm.privacy.plan import Plan
+from fedpdm.problem.objective import accuracy, local_objectives
+from fedpdm.rounds import Setup
+from fedpdm.theory import stationarity
+
+__all__ = ["Roster", "Schedule", "Simulation", "SimulationState"]
+
+LARGE = 2**30  # bytes: what clients keep, or hold, beyond this is brought in for the participants of a call only
+
+Arrays = tuple[Array, ...]
+Roster = list[tuple[np.ndarray, np.ndarray]]  # per round: the chosen clients, and who of them takes part
+# (first round, roster) -> roster: asked before anything of these rounds is computed
+BeforeRelease = Callable[[int, Roster], Roster]
+
+
+class Simulation:
+    """A federated run that advances in chunks of rounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedpdm.algorithms import LocalPlan, fedpdm
+    >>> from fedpdm.data import federation_from_arrays
+    >>> from fedpdm.problem import Problem, penalties, softmax
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(40, 2)).astype("float32")
+    >>> y = (x[:, 0] > 0).astype("int32")
+    >>> federation = federation_from_arrays([(x[:20], y[:20]), (x[20:], y[20:])], x, y)
+    >>> setup = Setup(Problem(softmax(), penalties.l1(0.001)), fedpdm(rho=1.0), LocalPlan(5, 0, 0.5))
+    >>> simulation = Simulation(setup, federation, Schedule(rounds=30, participants=2))
+    >>> rows = list(simulation.rows())
+    >>> rows[-1]["round"], rows[-1]["test_accuracy"] > 0.9
+    (30, True)
+    """
+
+    def __init__(self, setup: Setup, federation: Federation, schedule: Schedule, plan: Plan | None = None):
+        _check(setup, federation, schedule)
+        self.setup, self.federation, self.plan = setup, federation, plan
+        self.compile_seconds, self.compilations = 0.0, 0
+        self._compiled: dict[object, Callable[..., Any]] = {}
+        self._store: ClientStore | None = None
+        self._mesh = device_mesh(schedule, federation.clients)
+        self._decide_what_stays(schedule)
+        self._data = () if self._brings_data else self._on_device(slice(None))
+        self._test = self._everywhere((jnp.asarray(federation.test_features), jnp.asarray(federation.test_labels)))
+        self._begin(schedule)
+
+    def _decide_what_stays(self, s: Schedule) -> None:
+        """Whether all clients' states, and all their data, are kept on the device: if they are not too large for it."""
+        federation, window = self.federation, s.chunk * s.participants
+        one = sum(4 * leaf.size for leaf in jax.tree.leaves(jax.eval_shape(self._first_rows, s.seed)))
+        self._stores = one * federation.clients > LARGE and window < federation.clients
+        large = type(federation.features) is not np.ndarray or federation.features.nbytes > LARGE
+        self._brings_data = large and window < federation.clients
+        if (self._stores or self._brings_data) and (s.all_first or s.diagnose_every):
+            what = "rounds.all_first=true" if s.all_first else f"metrics.diagnose_every={s.diagnose_every}"
+            raise ConfigError(
+                f"{federation.clients} clients with {one} bytes of state each are brought in when they take part, but {what} "
+                "needs all of them at once: set rounds.all_first=false and metrics.diagnose_every=0."
+            )
+
+    def _on_device(self, clients: Any) -> Arrays:
+        federation = self.federation
+        data = federation.features, federation.labels, federation.sizes
+        return self._everywhere(tuple(jnp.asarray(a[clients]) for a in data))
+
+    def _everywhere(self, values: Any) -> Any:
+        """The same on every device, if there are several."""
+        return jax.device_put(values, NamedSharding(self._mesh, PartitionSpec())) if self._mesh else values
+
+    @property
+    def devices(self) -> int:
+        """How many devices share the participants of a round."""
+        return self._mesh.size if self._mesh else 1
+
+    def restart(self, seed: int) -> None:
+        """Begin again with another seed; what was compiled serves again."""
+        self._begin(self.schedule._replace(seed=seed))
+
+    def _begin(self, schedule: Schedule) -> None:
+        federation, s = self.federation, schedule
+        self.schedule, self.round = schedule, 0
+        self._roster = roster(
+            s.sampling,
+            rounds=s.rounds,
+            clients=federation.clients,
+            participants=s.participants,
+            seed=s.seed,
+            all_first=s.all_first,
+            cap=s.cap,
+        )
+        self.before_release: BeforeRelease | None = None
+        self.state = self._initial_state()
+
+    @property
+    def done(self) -> bool:
+        return self.round >= self.schedule.rounds
+
+    @property
+    def model(self) -> np.ndarray:
+        """The global model x0."""
+        return np.asarray(self.state.server.x0)
+
+    @property
+    def averaged_model(self) -> np.ndarray:
+        """The mean of x0 over the tail of the rounds (x0 itself before the tail begins)."""
+        count = self.round - self._tail_start
+        return np.asarray(self.state.tail_sum) / count if count > 0 else self.model
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Run to the end, giving one row of measurements per round."""
+        while not self.done:
+            yield from self.advance()
+
+    def advance(self) -> list[dict[str, Any]]:
+        """Run to the next boundary (a multiple of `diagnose_every`); returns one row per round.
+
+        Raises
+        ------
+        DivergedError
+            When a message or the model became NaN or infinite; the state is then of no use any more.
+        """
+        s = self.schedule
+        start = self.round
+        first = s.all_first and start == 0
+        stop = 1 if first else min((start // s.chunk + 1) * s.chunk, s.rounds)
+        chosen, present = self._who(start, stop)
+        who, data, state = self._bring_in(chosen, present)
+        call = (jnp.int32(start), jnp.int32(stop), jnp.uint32(s.seed), who)
+        state, call = self._everywhere((state, call))
+        advance = self._compile(("rounds", chosen.shape[1]), self._run_rounds, state, call, data, self._test)
+        state, measured = advance(state, call, data, self._test)
+        self.state = self._take_out(state, chosen)
+        measured = {name: np.asarray(values) for name, values in measured.items()}
+        self._stop_if_diverged(measured["bad_client"], start, stop)
+        self.round = stop
+        rows = [self._row(t, measured, start) for t in range(start, stop)]
+        rows[-1] |= self.diagnose() if s.diagnose_every else {}
+        return rows
+
+    def _bring_in(self, chosen: np.ndarray, present: np.ndarray) -> tuple[Who, Arrays, SimulationState]:
+        """Where the participants of a call find their states and examples, the examples, and the state to begin with."""
+        clients = jnp.asarray(chosen)
+        if not (self._stores or self._brings_data):
+            return Who(clients, jnp.asarray(present), clients, clients), self._data, self.state
+        window = np.unique(chosen)
+        places = jnp.asarray(np.searchsorted(window, chosen).astype(np.int32))
+        window = np.pad(window, (0, chosen.size - len(window)), mode="edge")  # always as many, for one compilation
+        state = self.state
+        if self._store:
+            state = with_rows(state, jax.tree.map(jnp.asarray, self._store.read(window)))
+        data = self._on_device(window) if self._brings_data else self._data
+        rows, blocks = (places if moved else clients for moved in (self._stores, self._brings_data))
+        return Who(clients, jnp.asarray(present), rows, blocks), data, state
+
+    def _take_out(self, state: SimulationState, chosen: np.ndarray) -> SimulationState:
+        """Store the rows of a call's participants; what is left is small."""
+        if not self._store:
+            return state
+        window, rows = np.unique(chosen), rows_of(state)
+        self._store.append(window, jax.tree.map(np.asarray, rows))
+        return with_rows(state, jax.tree.map(lambda leaf: leaf[:0], rows))._replace(stored=jnp.int32(self._store.length))
+
+    def sync(self) -> None:
+        """Before the state is kept for later: make sure that what it relies on is on disk."""
+        if self._store:
+            self._store.sync()
+
+    def diagnose(self) -> dict[str, float]:
+        """Objective F(x0) and stationarity measure P, over all clients' training data."""
+        diagnose = self._compile("diagnose", self._diagnose, self.state, self._data)
+        objective, measure = diagnose(self.state, self._data)
+        return {"objective": float(f"{objective:.7g}"), "stationarity": float(f"{measure:.7g}")}
+
+    def restore(self, state: SimulationState, round_index: int, store: Path | None = None) -> None:
+        """Go on from an earlier state: after `round_index` rounds.
+
+        `store` is the file of what clients keep where they are too many; it is the one that the state was made with, and from
+        now on in use.
+        """
+        self.state = jax.tree.map(jnp.asarray, state)
+        if self._store:
+            if store:
+                self._store.close()
+                self._store = self._open_store(store)
+            self._store.cut(int(self.state.stored))
+        self.round = round_index
+        self._decide(0, round_index)
+
+    def _open_store(self, path: Path | None = None) -> ClientStore:
+        first = jax.tree.map(np.asarray, self._first_rows(self.schedule.seed))
+        return ClientStore(self.federation.clients, first, path)
+
+    def taken_part(self) -> np.ndarray:
+        """Participations of every client so far."""
+        counts = np.zeros(self.federation.clients, int)
+        for chosen, present in self._roster[: self.round]:
+            counts[chosen[present]] += 1
+        return counts
+
+    def _decide(self, start: int, stop: int) -> None:
+        """Settle who takes part in rounds start..stop-1."""
+        if self.before_release:
+            self._roster[start:stop] = self.before_release(start, self._roster[start:stop])
+
+    def _who(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Chosen clients and who of them takes part, for rounds start..stop-1, padded to the length of a chunk."""
+        self._decide(start, stop)
+        rows = self._roster[start:stop]
+        rows += [rows[-1]] * (self.schedule.chunk - len(rows))
+        return np.stack([chosen for chosen, _ in rows]), np.stack([present for _, present in rows])
+
+    def test_accuracy(self, model: np.ndarray) -> float:
+        """Test accuracy of any model of this problem."""
+        return float(accuracy(self.setup.problem, jnp.asarray(model), *self._test))
+
+    def traffic(self) -> dict[str, int]:
+        """Bytes so far, as encoded: "uplink", "downlink", and "index" for the indices within the uplink."""
+        return traffic_totals(np.asarray(self.state.traffic))
+
+    def paper_bits(self, rounds: int) -> dict[str, int]:
+        """Bits of the first `rounds` rounds by the paper's formula 32 k T K, each way."""
+        links, size = self.setup.links, self.state.server.x0.size
+        each = {"uplink": kept(links.uplink, size), "downlink": kept(links.downlink, size)}
+        return {f"{link}_bits_paper": 32 * k * rounds * self.schedule.participants for link, k in each.items()}
+
+    @property
+    def _tail_start(self) -> int:
+        return min(int(self.schedule.rounds * (1 - self.schedule.tail)), self.schedule.rounds - 1)
+
+    def _first_model(self, seed: Any) -> Array:
+        initial = self.setup.problem.loss.initial
+        return initial() if initial else initial_model(seed, (self.federation.classes, self.federation.features.shape[2]))
+
+    def _first_rows(self, seed: Any) -> dict[str, Any]:
+        """All that is kept of one client before it takes part: see `rows_of`."""
+        x0, algorithm = self._first_model(seed), self.setup.algorithm
+        server = algorithm.init_server(x0, 1)
+        return {"clients": algorithm.init_client(x0)} | ({"memory": server.memory[0]} if remembers(server) else {})
+
+    def _initial_state(self) -> SimulationState:
+        x0 = self._first_model(self.schedule.seed)
+        if self._stores:
+            self._store = self._open_store()
+        state = self._compile("begin", self._state_at, x0)(x0)
+        return jax.tree.map(jnp.array, state)  # own buffers: the state is donated to every call
+
+    def _state_at(self, x0: Array) -> SimulationState:
+        """The state to begin with; compiled, so that rows that are cut off again never exist."""
+        clients, algorithm = self.federation.clients, self.setup.algorithm
+        stays = 0 if self._stores else clients
+        server = algorithm.init_server(x0, clients)
+        return SimulationState(
+            server._replace(memory=server.memory[:stays]) if remembers(server) else server,
+            clients=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (stays, *leaf.shape)), algorithm.init_client(x0)),
+            local_models=jnp.broadcast_to(x0, (clients if self.schedule.diagnose_every else 0, *x0.shape)),
+            tail_sum=jnp.zeros_like(x0),
+            spent=jnp.zeros(clients),
+            downlink=first_downlink(algorithm.broadcast(server), clients),
+            noise=jnp.float32(0.0),
+            traffic=jnp.zeros((len(LINKS), 2), jnp.int32),
+            stored=jnp.int32(0),
+        )
+
+    def _run_rounds(self, state: SimulationState, call: Arrays, data: Arrays, test: Arrays) -> Any:
+        s, tail_start = self.schedule, self._tail_start
+        start, stop, seed, participants = call
+
+        def body(t: Array, carry: Any) -> Any:
+            state, columns = carry
+            who = Who(*(part[t - start] for part in participants))
+            state, measured = one_round(self.setup, t, state, seed, who, data, self._mesh)
+            x0 = state.server.x0
+            state = state._replace(tail_sum=state.tail_sum + jnp.where(t >= tail_start, x0, 0.0))
+            wanted = ((t + 1) % s.evaluate_every == 0) | (t + 1 == s.rounds)
+            measured["test_accuracy"] = jax.lax.cond(
+                wanted, lambda x: accuracy(self.setup.problem, x, test[0], test[1]), lambda x: jnp.nan, x0
+            )
+            measured["traffic"] = state.traffic
+            columns = {name: columns[name].at[t - start].set(measured[name]) for name in columns}
+            return state, columns
+
+        columns = {name: jnp.zeros(s.chunk) for name in FLOAT_COLUMNS}
+        columns |= {name: jnp.zeros(s.chunk, jnp.int32) for name in INTEGER_COLUMNS}
+        columns["traffic"] = jnp.zeros((s.chunk, *state.traffic.shape), jnp.int32)
+        # A loop with dynamic bounds: one compilation, and the same arithmetic, for chunks of every length.
+        found = jax.lax.fori_loop(start, stop, body, (state, columns))
+        return jax.lax.with_sharding_constraint(found, NamedSharding(self._mesh, PartitionSpec())) if self._mesh else found
+
+    def _diagnose(self, state: SimulationState, data: Arrays) -> tuple[Array, Array]:
+        problem, algorithm = self.setup.problem, self.setup.algorithm
+        x0 = state.server.x0
+        objective = jnp.mean(local_objectives(problem, x0, data[0], data[1], data[2])) + problem.penalty.value(x0)
+        linear_terms = jax.vmap(algorithm.linear_term, (0, None), axis_size=self.federation.clients)(
+            state.clients, algorithm.broadcast(state.server)
+        )
+        return objective, stationarity(
+            problem, algorithm.weight, linear_terms, state.local_models, x0, data[0], data[1], data[2]
+        )
+
+    def _compile(self, name: object, function: Callable[..., Any], *args: Any) -> Callable[..., Any]:
+        """Compile ahead of time, once, so that compile time and run time can be told apart."""
+        if name not in self._compiled:
+            program = shared_program(function, args, donate=(0,) if function == self._run_rounds else ())
+            self._compiled[name] = program.call
+            self.compile_seconds += program.seconds
+            self.compilations += program.compiled
+        return self._compiled[name]
+
+    def _stop_if_diverged(self, bad_client: np.ndarray, start: int, stop: int) -> None:
+        bad = np.flatnonzero(bad_client[: stop - start] >= 0)
+        if len(bad):
+            raise DivergedError(
+                f"The message of client {bad_client[bad[0]]} in round {start + bad[0] + 1} holds NaN or infinity: "
+                f"training diverged. Lower local.step_size={self.setup.local.step_size} and start again."
+            )
+
+    def _row(self, t: int, measured: dict[str, np.ndarray], start: int) -> dict[str, Any]:
+        row: dict[str, Any] = {"round": t + 1, "participants": int(self._roster[t][1].sum())}
+        for name in (*FLOAT_COLUMNS, *INTEGER_COLUMNS):
+            value = measured[name][t - start].item()
+            if name != "bad_client" and value == value:  # a NaN is a measurement that was not due
+                row[name] = float(f"{value:.7g}") if name in FLOAT_COLUMNS else value
+        totals = traffic_totals(measured["traffic"][t - start])
+        return row | {"uplink_bytes": totals["uplink"], "downlink_bytes": totals["downlink"]} | self.paper_bits(t + 1)
+
+
+def _check(setup: Setup, federation: Federation, schedule: Schedule) -> None:
+    clients = federation.clients
+    if not 1 <= schedule.participants <= clients:
+        raise ConfigError(f"Expected 1 <= rounds.participants={schedule.participants} <= {clients}, the number of clients.")
+    if schedule.rounds < 1:
+        raise ConfigError(f"Expected rounds.total={schedule.rounds} >= 1.")
+    if setup.local.steps < 1:
+        raise ConfigError(f"Expected local.steps={setup.local.steps} >= 1.")

@@ -1,0 +1,150 @@
+"""The public feature maps as nodes of an ONNX graph: the same functions of one example as in `fedpdm.data`."""
+
+__all__ = ["map_features"]
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fedpdm.data.features import FeatureOptions, fourier_draws, image_shape, scattering_centre, table_knots
+from fedpdm.data.piecewise import Knots, table_plan
+from fedpdm.data.scattering import GROUP_FLOOR, filter_bank, groups_of_paths
+from fedpdm.export.onnx.graph import Graph
+
+
+def map_features(graph: Graph, name: str, rows: str, feature_names: Sequence[str], options: FeatureOptions) -> str:
+    """The mapped features of `rows` [rows, n] (both without the bias), at norm 1."""
+    return graph.unit(_MAPS[name](graph, rows, feature_names, options))
+
+
+def _fourier(graph: Graph, rows: str, feature_names: Sequence[str], options: FeatureOptions) -> str:
+    directions, shifts = fourier_draws(options, len(feature_names))
+    turned = graph.add("MatMul", graph.unit(rows), graph.constant(directions))
+    return graph.add("Cos", graph.add("Add", turned, graph.constant(shifts)))
+
+
+def _piecewise(graph: Graph, rows: str, feature_names: Sequence[str], options: FeatureOptions) -> str:
+    del options
+    blocks = []
+    for members, knots in table_plan(feature_names, *table_knots(feature_names)):
+        values = graph.add("Gather", rows, graph.constant(members, np.int64), axis=1)
+        if knots is None:
+            rest = graph.add("Sub", graph.constant(1), graph.sum(values, 1))
+            blocks += [rest, values]
+        else:
+            blocks += _number(graph, values, knots)
+    return graph.add("Concat", *blocks, axis=1)
+
+
+def _number(graph: Graph, scaled: str, knots: Knots) -> list[str]:
+    values = graph.add("Add", graph.constant(knots.low), graph.add("Mul", graph.constant(knots.high - knots.low), scaled))
+    place, points = values, np.array(knots.points)
+    if knots.logarithmic:
+        place, points = graph.add("Log", graph.add("Max", values, graph.constant(points[0]))), np.log(points)
+    # a hat is the lower one of two lines, cut to [0, 1]; the first has no way up, the last no way down
+    gaps = np.diff(points)
+    rise = np.append(0, 1 / gaps), np.append(1, -points[:-1] / gaps)
+    fall = np.append(-1 / gaps, 0), np.append(points[1:] / gaps, 1)
+    lines = [graph.add("Add", graph.add("Mul", place, graph.constant(a)), graph.constant(b)) for a, b in (rise, fall)]
+    shape = graph.add("Clip", graph.add("Min", *lines), graph.constant(0), graph.constant(1))
+    if not knots.zero_apart:
+        return [shape]
+    there = graph.add("Cast", graph.add("Greater", values, graph.constant(0)), to=1)
+    return [there, graph.add("Mul", there, shape)]
+
+
+def _scattering(graph: Graph, rows: str, feature_names: Sequence[str], options: FeatureOptions) -> str:
+    height, width, depth = image_shape(feature_names)
+    bank = filter_bank(height, width, options.scattering_scale)
+    images = graph.reshape(rows, -1, height, width, depth)
+    images = graph.reshape(graph.add("Transpose", images, perm=[0, 3, 1, 2]), -1, 1, height, width)
+    for axis, (size, margin) in enumerate(zip((height, width), bank.padding, strict=True), 2):
+        mirrored = np.pad(np.arange(size), margin, mode="symmetric")
+        images = graph.add("Gather", images, graph.constant(mirrored, np.int64), axis=axis)
+    channels = [_smooth(graph, images, bank.smoothers[0])]
+    spectrum = _spectrum(graph, images, bank.wavelets[0].shape[-2:])
+    for j in range(len(bank.wavelets)):
+        first = _wave_energy(graph, spectrum, bank.wavelets[0][j], j)
+        channels.append(_smooth(graph, first, bank.smoothers[j]))
+        if j + 1 == len(bank.wavelets):
+            break
+        spectra = _spectrum(graph, first, bank.wavelets[j].shape[-2:])
+        for k in range(j + 1, len(bank.wavelets)):
+            second = _wave_energy(graph, spectra, bank.wavelets[j][k - j], k - j)
+            channels.append(_smooth(graph, second, bank.smoothers[k]))
+    waves = graph.add("Concat", *channels, axis=1)
+    groups, start = [], 0
+    for count in groups_of_paths(options.scattering_scale):
+        group = graph.add("Slice", waves, *(graph.constant([place], np.int64) for place in (start, start + count, 1)))
+        group = graph.add("Sub", group, graph.add("ReduceMean", group, axes=[1, 2, 3]))
+        variance = graph.add("ReduceMean", graph.add("Mul", group, group), axes=[1, 2, 3])
+        groups.append(graph.add("Div", group, graph.add("Sqrt", graph.add("Max", variance, graph.constant(GROUP_FLOOR)))))
+        start += count
+    size = math.prod(len(matrix) for matrix in bank.smoothers[0])
+    together = graph.reshape(graph.add("Concat", *groups, axis=1), -1, depth * start * size)
+    if options.scattering_centre != "strokes":
+        return together
+    return graph.add("Sub", graph.unit(together), graph.constant(scattering_centre(options, feature_names)))
+
+
+Complex = tuple[str, str]  # real and imaginary part, [images, channels, height, width]
+
+
+def _waves(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Real and imaginary part of the matrix of a discrete Fourier transform."""
+    matrix = np.fft.fft(np.eye(size))
+    return matrix.real, matrix.imag
+
+
+def _transform(graph: Graph, images: Complex | str, shape: Sequence[int], conjugate: bool) -> Complex:
+    """The two-dimensional Fourier transform by matrix products, which every runtime has; `conjugate`: the inverse, unscaled."""
+    sign = -1 if conjugate else 1
+    (row_real, row_imaginary), (column_real, column_imaginary) = (_waves(size) for size in shape)
+
+    def product(*values: str) -> str:
+        return graph.add("MatMul", *values)
+
+    left = graph.constant(row_real), graph.constant(sign * row_imaginary)
+    right = graph.constant(column_real.T), graph.constant(sign * column_imaginary.T)
+    if isinstance(images, str):
+        half = product(left[0], images), product(left[1], images)
+    else:
+        half = (
+            graph.add("Sub", product(left[0], images[0]), product(left[1], images[1])),
+            graph.add("Add", product(left[0], images[1]), product(left[1], images[0])),
+        )
+    return (
+        graph.add("Sub", product(half[0], right[0]), product(half[1], right[1])),
+        graph.add("Add", product(half[0], right[1]), product(half[1], right[0])),
+    )
+
+
+def _spectrum(graph: Graph, images: str, shape: Sequence[int]) -> Complex:
+    return _transform(graph, images, shape, conjugate=False)
+
+
+def _wave_energy(graph: Graph, spectrum: Complex, wavelets: np.ndarray, halvings: int) -> str:
+    """|image * wavelet| at every 2^halvings-th pixel, with the angles as further channels."""
+    height, width = wavelets.shape[1:]
+    rows, columns, folds = height >> halvings, width >> halvings, 2**halvings
+    parts = []
+    for part in spectrum:
+        product = graph.add("Mul", graph.add("Unsqueeze", part, graph.constant([2], np.int64)), graph.constant(wavelets))
+        folded = graph.reshape(product, 0, -1, folds, rows, folds, columns)
+        parts.append(graph.add("ReduceMean", folded, axes=[2, 4], keepdims=0))
+    real, imaginary = _transform(graph, (parts[0], parts[1]), (rows, columns), conjugate=True)
+    squares = graph.add("Add", graph.add("Mul", real, real), graph.add("Mul", imaginary, imaginary))
+    return graph.add("Div", graph.add("Sqrt", squares), graph.constant(rows * columns))
+
+
+def _smooth(graph: Graph, images: str, smoother: tuple[np.ndarray, np.ndarray]) -> str:
+    rows, columns = smoother
+    return graph.add("MatMul", graph.constant(rows), graph.add("MatMul", images, graph.constant(columns.T)))
+
+
+_MAPS: dict[str, Callable[[Graph, str, Sequence[str], FeatureOptions], str]] = {
+    "fourier": _fourier,
+    "piecewise": _piecewise,
+    "scattering": _scattering,
+}

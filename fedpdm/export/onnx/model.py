@@ -1,0 +1,109 @@
+"""A saved model as an ONNX graph: from the columns of a table, or the pixels of an image, to class and probabilities."""
+
+__all__ = ["export_onnx"]
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedpdm.data.features import BIAS, blur_matrix, make_map, options_of, without_bias
+from fedpdm.data.piecewise import column_count
+from fedpdm.data.prepare import radius_of
+from fedpdm.data.rows import adult_schema, input_names, pixel_scale
+from fedpdm.data.schema import Category, Number, Schema
+from fedpdm.errors import UserError
+from fedpdm.export.onnx.graph import Graph
+from fedpdm.export.onnx.maps import map_features
+from fedpdm.runs.saved import SavedModel
+
+
+def export_onnx(model: SavedModel) -> bytes:
+    """The model as ONNX: schema, scaling, public map and cut of the norm included.
+
+    Inputs of a table: one [rows, 1] per column, by its name; numbers are float (NaN: missing), words are strings (empty:
+    missing). Input of images: "pixels" [rows, pixels], float, with the original values. Outputs: "label" [rows], the
+    predicted class's name, and "probabilities" [rows, classes].
+    """
+    try:
+        import onnx
+    except ImportError:
+        raise UserError("ONNX needs the package onnx: pip install 'fedpdm[onnx]'.") from None
+    data = model.config.data
+    graph = Graph()
+    schema = adult_schema() if data.name == "adult" else model.schema
+    names = input_names(data.name, model.schema)
+    columns, bias = _pixels(graph, model, names) if schema is None else _columns(graph, schema)
+    columns, bias = _scale(graph, data.scaling, names, columns, bias)
+    if data.features != "raw":
+        kind = make_map(data.features, names).name
+        columns = map_features(graph, kind, columns, without_bias(names), options_of(data))
+        bias = graph.add("Mul", graph.ones(), graph.constant(BIAS))
+    features = graph.add("Concat", columns, bias, axis=1) if bias else columns
+    features = _cut(graph, features, radius_of(model.config))
+    scores = graph.add("MatMul", features, graph.constant(model.weights.T))
+    if model.config.problem.loss == "softmax":
+        graph.add("Softmax", scores, out="probabilities", axis=1)
+    else:
+        each = graph.add("Sigmoid", scores)
+        graph.add("Div", each, graph.add("ReduceSum", each, graph.constant([1], np.int64)), out="probabilities")
+    place = graph.add("ArgMax", scores, axis=1, keepdims=0)
+    places = list(range(len(model.class_names)))
+    graph.add(
+        "LabelEncoder", place, out="label", domain="ai.onnx.ml", keys_int64s=places, values_strings=list(model.class_names)
+    )
+    made = graph.model(len(model.class_names))
+    onnx.checker.check_model(made)
+    return made.SerializeToString()
+
+
+def _columns(graph: Graph, schema: Schema) -> tuple[str, str | None]:
+    """The encoded columns of a table, and its bias."""
+    blocks = []
+    for name, column in schema.columns.items():
+        if isinstance(column, Number):
+            value = graph.input(name, 1)
+            missing = graph.add("IsNaN", value)
+            scaled = graph.add(
+                "Div", graph.add("Sub", value, graph.constant(column.low)), graph.constant(column.high - column.low)
+            )
+            clipped = graph.add("Clip", scaled, graph.constant(0), graph.constant(1))
+            blocks.append(graph.add("Where", missing, graph.constant(0.5), clipped))
+            if column.missing_column:
+                blocks.append(graph.add("Cast", missing, to=1))
+        elif isinstance(column, Category):
+            word = graph.input(name, 1, words=True)
+            hot = graph.add("OneHotEncoder", word, domain="ai.onnx.ml", cats_strings=column.levels, zeros=1)
+            blocks.append(graph.add("Reshape", hot, graph.constant([-1, len(column.levels)], np.int64)))
+    together = graph.add("Concat", *blocks, axis=1)
+    return together, graph.ones() if schema.bias else None
+
+
+def _pixels(graph: Graph, model: SavedModel, names: Sequence[str]) -> tuple[str, str | None]:
+    white = pixel_scale(model.config.data.name)
+    pixels = graph.input("pixels", len(without_bias(names)))
+    return graph.add("Div", pixels, graph.constant(white)), graph.ones()
+
+
+def _scale(graph: Graph, scaling: str, names: Sequence[str], columns: str, bias: str | None) -> tuple[str, str | None]:
+    """What `fedpdm.data.features.scale_features` does, to the columns and to the bias."""
+    if scaling == "none":
+        return columns, bias
+    if scaling == "bounded":
+        count = graph.constant(column_count(names) ** 0.5)
+        return graph.add("Div", columns, count), graph.add("Div", bias, count) if bias else None
+    if scaling.endswith("root") or scaling == "blurred":
+        columns = graph.add("Mul", graph.add("Sign", columns), graph.add("Sqrt", graph.add("Abs", columns)))
+    if scaling == "blurred":
+        columns = graph.add("MatMul", columns, graph.constant(blur_matrix(len(without_bias(names)))))
+    if scaling.startswith("centred") or scaling == "blurred":
+        columns = graph.add("Sub", columns, graph.add("ReduceMean", columns, axes=[1]))
+    return graph.unit(columns), graph.add("Mul", bias, graph.constant(BIAS)) if bias else None
+
+
+def _cut(graph: Graph, rows: str, radius: float | None) -> str:
+    """What `fedpdm.data.clip_norms` does."""
+    if radius is None:
+        return rows
+    norms, bound = graph.norms(rows), graph.constant(radius)
+    factor = graph.add("Div", graph.constant(radius * (1 - 1e-6)), graph.add("Max", norms, bound))
+    return graph.add("Mul", rows, graph.add("Where", graph.add("Greater", norms, bound), factor, graph.constant(1)))

@@ -1,0 +1,30 @@
+"""What a simulation knows about its clients: written beside the results, for the report's reader."""
+
+from typing import Any
+
+import numpy as np
+
+from fedpdm.engines.simulation.simulation import Simulation
+from fedpdm.runs.simulated_ledger import client_name
+
+__all__ = ["describe_clients"]
+
+NOTE = (
+    "simulation: the labels that a client holds are its private data. A simulator knows them; a deployment would not, and "
+    "no privacy guarantee covers this file."
+)
+
+
+def describe_clients(simulation: Simulation) -> dict[str, Any]:
+    """Every client's examples, labels held and participations, for clients.json."""
+    federation = simulation.federation
+    names = federation.client_names or [client_name(i).removeprefix("client-") for i in range(federation.clients)]
+    counts = zip(federation.sizes.tolist(), federation.label_counts.tolist(), simulation.taken_part().tolist(), strict=True)
+    return {
+        "note": NOTE,
+        "test_labels": np.bincount(federation.test_labels, minlength=federation.classes).tolist(),
+        "clients": [
+            {"client": client_name(i), "name": names[i], "examples": examples, "labels": labels, "participations": times}
+            for i, (examples, labels, times) in enumerate(counts)
+        ],
+    }

@@ -1,0 +1,250 @@
+"""The run folder: what was asked, what was measured, the model, and the way to go on after a crash.
+
+    manifest.json           settings, versions, seed, git commit, checksums of the data; written first
+    schema.toml             of an own table: what its columns are
+    metrics.jsonl           one line per round; append-only
+    checkpoint.safetensors  the state after some round
+    model.safetensors       the last and the tail-averaged model, names of features and classes; when done
+    clients.json            what the simulator knows about its clients; when done
+    summary.json            the results; written last, so its presence says that the run is complete
+
+Every file but metrics.jsonl is replaced in one step. Rows of metrics.jsonl that are newer than the checkpoint are cut
+when a run is resumed: they come again, the same.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from fedpdm.config import Config, digest, validate
+from fedpdm.errors import ConfigError, UserError
+from fedpdm.native import native_kernels
+from fedpdm.version import __version__
+
+__all__ = ["FolderInUse", "RunFolder", "atomic_write", "read_about", "read_models"]
+
+SIMULATED = (
+    "simulated: pseudo-random float32 normals from the run's seed, accounted as ideal Gaussian noise. Good for measuring "
+    "accuracy at a privacy level, not for releasing real data. The objective, the stationarity measure and (with a tolerance) "
+    "the numbers of local steps in metrics.jsonl come from the data: diagnostics of the simulation, which nothing covers."
+)
+NOISE_NOTES = {"none": None, "paper": SIMULATED, "sound": SIMULATED}
+
+
+class FolderInUse(UserError):
+    """A run folder that another process has open."""
+
+
+def atomic_write(path: Path, content: bytes) -> None:
+    """Replace `path` in one step: after a crash it holds the old content or the new one, nothing between."""
+    temporary = path.with_name(path.name + ".partial")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+class RunFolder:
+    """One run's folder, locked against a second process while it is open."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.manifest_path = path / "manifest.json"
+        self.metrics_path = path / "metrics.jsonl"
+        self.checkpoint_path = path / "checkpoint.safetensors"
+        self.model_path = path / "model.safetensors"
+        self.clients_path = path / "clients.json"
+        self.summary_path = path / "summary.json"
+        self.schema_path = path / "schema.toml"
+        self._lock: Any = None
+
+    @classmethod
+    def create(cls, path: Path, config: Config, checksums: dict[str, str], about: dict[str, Any] | None = None) -> "RunFolder":
+        """Make the folder (exactly `path`) and write the manifest, with what is said `about` the run. A folder that holds a run
+        is left alone.
+        """
+        cls.check_free(path)
+        folder = cls(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            folder._acquire()
+            atomic_write(folder.manifest_path, _json(_manifest(config, checksums) | (about or {})))
+        except OSError as error:
+            raise UserError(f"The folder {path} cannot be written: {error.strerror}. Name another --out.") from None
+        return folder
+
+    @classmethod
+    def check_free(cls, path: Path) -> None:
+        """Refuse a folder that holds a run."""
+        if cls(path).manifest_path.exists():
+            raise UserError(f"{path} already holds a run: go on with `--resume {path}`, or name another --out.")
+
+    @classmethod
+    def reopen(cls, path: Path) -> "RunFolder":
+        """Open an existing run to go on with it."""
+        folder = cls(path)
+        if not folder.manifest_path.is_file():
+            raise UserError(f"{path} holds no run (there is no manifest.json): nothing to resume.")
+        try:
+            folder._acquire()
+        except OSError as error:
+            raise UserError(f"The folder {path} cannot be written: {error.strerror}.") from None
+        return folder
+
+    def _acquire(self) -> None:
+        self._lock = (self.path / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise FolderInUse(f"{self.path} is in use by another process.") from None
+
+    def close(self) -> None:
+        if self._lock:
+            self._lock.close()
+            self._lock = None
+
+    def config(self) -> Config:
+        """The settings that the run began with; an error when they were edited since."""
+        manifest = self.manifest()
+        config = validate(manifest.get("config", {}))
+        if digest(config) != manifest.get("config_digest"):
+            raise ConfigError(
+                f"The settings in {self.manifest_path} were edited since the run began, so it cannot be resumed: "
+                "undo the edit, or start a new run with --out."
+            )
+        return config
+
+    def manifest(self) -> dict[str, Any]:
+        try:
+            return json.loads(self.manifest_path.read_bytes())
+        except ValueError as error:
+            raise UserError(f"{self.manifest_path} is not valid JSON: {error}.") from None
+
+    def append(self, rows: list[dict[str, Any]]) -> None:
+        """Add measurements, one line each."""
+        with self.metrics_path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All complete lines; the half line that a crash can leave behind is dropped."""
+        if not self.metrics_path.exists():
+            return []
+        rows = []
+        for line in self.metrics_path.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError):
+                rows.append(json.loads(line))
+        return rows
+
+    def save_checkpoint(self, state: Any, round_index: int, config_digest: str) -> None:
+        """Keep the state (any pytree of arrays) after `round_index` rounds."""
+        leaves = {f"{i:03d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+        metadata = {"round": str(round_index), "config_digest": config_digest}
+        atomic_write(self.checkpoint_path, save(leaves, metadata))
+
+    def load_checkpoint(self, like: Any, config_digest: str) -> tuple[Any, int] | None:
+        """The state of the last checkpoint in the shape of `like`, and its round; metrics are cut to match."""
+        if not self.checkpoint_path.exists():
+            self._cut_metrics(0)
+            return None
+        try:
+            with safe_open(self.checkpoint_path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                leaves = [file.get_tensor(name) for name in sorted(file.keys())]
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"{self.checkpoint_path} is broken ({error}): remove it to begin again.") from None
+        if metadata.get("config_digest") != config_digest:
+            raise ConfigError(f"{self.checkpoint_path} belongs to other settings than manifest.json: cannot resume.")
+        expected, structure = jax.tree.flatten(like)
+        if [leaf.shape for leaf in leaves] != [leaf.shape for leaf in expected]:
+            raise UserError(f"{self.checkpoint_path} does not fit this version: remove it to begin again.")
+        round_index = int(metadata["round"])
+        self._cut_metrics(round_index)
+        return jax.tree.unflatten(structure, leaves), round_index
+
+    def _cut_metrics(self, round_index: int) -> None:
+        kept = [row for row in self.rows() if row["round"] <= round_index]
+        atomic_write(self.metrics_path, "".join(json.dumps(row) + "\n" for row in kept).encode())
+
+    def keep_schema(self, text: str) -> None:
+        """Write the schema of the run's table, by which new rows are encoded."""
+        atomic_write(self.schema_path, text.encode())
+
+    def keep_clients(self, clients: dict[str, Any]) -> None:
+        """Write what the simulator knows about its clients."""
+        atomic_write(self.clients_path, (json.dumps(clients, allow_nan=False) + "\n").encode())
+
+    def finish(self, models: dict[str, np.ndarray], about: dict[str, Any], summary: dict[str, Any]) -> None:
+        """Write the models, then the summary."""
+        # One metadata entry only: safetensors writes several in an order that differs from process to process.
+        metadata = {"fedpdm": json.dumps(about, sort_keys=True)}
+        atomic_write(self.model_path, save({k: np.ascontiguousarray(v) for k, v in models.items()}, metadata))
+        atomic_write(self.summary_path, _json(summary))
+
+    def summary(self) -> dict[str, Any] | None:
+        """The results, or None while the run is not complete."""
+        return json.loads(self.summary_path.read_bytes()) if self.summary_path.exists() else None
+
+
+def read_models(path: Path) -> dict[str, np.ndarray]:
+    """The models of a finished run: "model" and "averaged_model"."""
+    with safe_open(path / "model.safetensors", framework="numpy") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """What the model file says about itself: data, loss, and the names of classes and columns."""
+    with safe_open(path / "model.safetensors", framework="numpy") as file:
+        return json.loads((file.metadata() or {}).get("fedpdm", "{}"))
+
+
+def _manifest(config: Config, checksums: dict[str, str]) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config": config.model_dump(mode="json"),
+        "config_digest": digest(config),
+        "seed": config.seed,
+        "data_checksums": checksums,
+        "versions": {
+            "fedpdm": __version__,
+            "python": platform.python_version(),
+            "jax": jax.__version__,
+            "numpy": np.__version__,
+            "numba": metadata.version("numba") if native_kernels() else None,
+        },
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "git_commit": _git_commit(),
+        "noise": NOISE_NOTES[config.privacy.mechanism],
+    }
+
+
+def _git_commit() -> str | None:
+    """The commit of the source tree, when the package runs from one; "+" marks uncommitted changes."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        describe = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
+        return subprocess.run(describe, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

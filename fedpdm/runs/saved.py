@@ -1,0 +1,112 @@
+"""The model of a finished run, ready for new rows."""
+
+__all__ = ["SavedModel", "load_model"]
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from fedpdm.config import Config
+from fedpdm.data.encoding import as_words
+from fedpdm.data.piecewise import column_count
+from fedpdm.data.prepare import prepare_rows
+from fedpdm.data.rows import encode_rows
+from fedpdm.data.schema import Schema, read_schema
+from fedpdm.data.tables import Table
+from fedpdm.errors import UserError
+from fedpdm.runs.folder import RunFolder
+
+
+class SavedModel(NamedTuple):
+    """Weights, and all that leads from a row of a table to a class.
+
+    Attributes
+    ----------
+    weights : ndarray
+        [classes, features].
+    class_names, feature_names : tuple of str
+        What row k and column j of the weights stand for; features after the map of the settings.
+    config : Config
+        The settings of the run, which name that map.
+    schema : Schema or None
+        What the columns of an own table are.
+    """
+
+    weights: np.ndarray
+    class_names: tuple[str, ...]
+    feature_names: tuple[str, ...]
+    config: Config
+    schema: Schema | None
+
+    def features(self, table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
+        """The rows as the model sees them, and notes on values that did not fit."""
+        encoded, names, notes = encode_rows(self.config.data.name, self.schema, table)
+        return prepare_rows(self.config, encoded, names), notes
+
+    def probabilities(self, features: np.ndarray) -> np.ndarray:
+        """[rows, classes]; the likeliest class is the one with the largest score."""
+        return probabilities(features @ self.weights.T, self.config.problem.loss)
+
+    def coefficients(self) -> np.ndarray:
+        """See `coefficients`."""
+        return coefficients(self.weights, self.config.data.scaling, self.feature_names)
+
+    def predictions_csv(self, table: Table, keep: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
+        """A line per row: the columns to keep, the predicted class and every class's probability; and the notes."""
+        features, notes = self.features(table)
+        shares = self.probabilities(features)
+        kept = [["" if word is None else word for word in as_words(table.column(name))] for name in keep]
+        header = [*keep, "predicted", *(f"probability {name}" for name in self.class_names)]
+        lines = [
+            [*(column[place] for column in kept), self.class_names[np.argmax(row)], *(f"{share:.6g}" for share in row)]
+            for place, row in enumerate(shares)
+        ]
+        return _csv([header, *lines]), notes
+
+    def coefficients_csv(self) -> str:
+        """A line per feature, a column per class."""
+        lines = [[name, *map(repr, row)] for name, row in zip(self.feature_names, self.coefficients().T.tolist(), strict=True)]
+        return _csv([["feature", *self.class_names], *lines])
+
+
+def coefficients(weights: np.ndarray, scaling: str, feature_names: Sequence[str]) -> np.ndarray:
+    """[classes, features] on features in [0, 1], where the map only divides them; else on those that the model sees."""
+    return weights / column_count(feature_names) ** 0.5 if scaling == "bounded" else weights
+
+
+def probabilities(scores: np.ndarray, loss: str) -> np.ndarray:
+    """Softmax; or, for the paper's loss of the true class alone, each class's own probability divided by their sum."""
+    logarithms = scores if loss == "softmax" else -np.logaddexp(0, -scores)
+    raised = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
+    return raised / raised.sum(axis=1, keepdims=True)
+
+
+def load_model(run: Path, averaged: bool = False) -> SavedModel:
+    """The last model of a finished run, or the average over the tail of its rounds."""
+    folder = RunFolder(run)
+    if not folder.manifest_path.is_file():
+        raise UserError(f"{run} holds no run (there is no manifest.json): give the folder that `fedpdm run` named.")
+    if not folder.model_path.is_file():
+        raise UserError(f"The run in {run} is not finished, so it has no model: go on with `fedpdm run --resume {run}`.")
+    try:
+        with safe_open(folder.model_path, framework="numpy") as file:
+            weights = file.get_tensor("averaged_model" if averaged else "model")
+            about = json.loads(file.metadata()["fedpdm"])
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise UserError(f"{folder.model_path} is broken ({error}): run again.") from None
+    if "feature_names" not in about:
+        raise UserError(f"{folder.model_path} is of an older version, without the names of its features: run again.")
+    schema = read_schema(folder.schema_path) if folder.schema_path.is_file() else None
+    return SavedModel(weights, tuple(about["class_names"]), tuple(about["feature_names"]), folder.config(), schema)
+
+
+def _csv(rows: Sequence[Sequence[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()

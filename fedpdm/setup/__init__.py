@@ -1,0 +1,1 @@
+"""From settings to problem, algorithm, links and mechanism."""

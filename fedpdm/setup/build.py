@@ -1,0 +1,189 @@
+"""From settings to problem, algorithm, links and mechanism."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedpdm.algorithms import ALGORITHMS, Algorithm, LocalPlan
+from fedpdm.compression.links import Links, support_radius
+from fedpdm.config import Config
+from fedpdm.data import Federation
+from fedpdm.data.prepare import radius_of, settled
+from fedpdm.data.schema import Cost
+from fedpdm.errors import ConfigError
+from fedpdm.participation import fair_share
+from fedpdm.privacy.accounting import paper_round_epsilon
+from fedpdm.privacy.mechanism import paper
+from fedpdm.privacy.plan import Plan, choose_mode, plan_sound
+from fedpdm.privacy.sensitivity import Curvature
+from fedpdm.problem import LOSSES, Loss, Problem, penalties
+from fedpdm.problem.penalties import Penalty
+from fedpdm.rounds import Setup
+
+__all__ = ["build_setup", "plain_setup", "with_sound_mechanism"]
+
+PAPER_CLIP = 1.0  # the G of Theorem 1, for which the paper gives no value
+
+CURVATURE_FREE = ("every-step", "linearised", "batch-clipped")  # modes that assume nothing about the loss but a clip
+
+LossFactory = Callable[..., Loss]
+
+
+def build_penalty(config: Config, clients: int) -> Penalty:
+    """The penalty h on the mean objective: with penalty_scale "sum" it is divided by the number of clients."""
+    p = config.problem
+    options: dict[str, Any] = {"strength": p.gamma}
+    match p.penalty:
+        case "none":
+            return penalties.none()
+        case "box":
+            options = {"lower": p.penalty_lower, "upper": p.penalty_upper}
+        case "elastic-net":
+            options["mix"] = p.penalty_mix
+        case "mcp" | "scad":
+            options["concavity"] = p.penalty_concavity
+    penalty = penalties.PENALTIES[p.penalty](**options)
+    return penalties.scaled(penalty, 1 / clients) if p.penalty_scale == "sum" else penalty
+
+
+def build_algorithm(config: Config) -> Algorithm:
+    a = config.algorithm
+    options = {
+        "fedavg": {},
+        "fedprox": {"mu": a.mu},
+        "scaffold": {},
+        "feddyn": {"alpha": a.alpha},
+        "fedpdm": {"rho": a.rho, "server_rule": a.server_rule},
+    }
+    return ALGORITHMS[a.name](**options[a.name])
+
+
+def build_setup(
+    config: Config, federation: Federation, loss: LossFactory | None = None, penalty: Penalty | None = None
+) -> tuple[Setup, Plan | None]:
+    """Problem, algorithm, local work and mechanism of these settings; the plan is that of the sound mechanism.
+
+    An own `loss` (see `fedpdm.problem.own_model`) or `penalty` takes the place of the one that the settings name.
+    """
+    config = settled(config, federation)
+    largest = lambda: float(np.linalg.norm(federation.features, axis=2).max())  # noqa: E731
+    make_loss = loss or LOSSES[config.problem.loss]
+    setup = plain_setup(config, federation.clients, largest, make_loss, penalty)
+    if setup.links.has_support and setup.problem.loss.slopes is None:
+        raise ConfigError(
+            f"compression.kind={config.compression.kind} needs a linear model, which {setup.problem.loss.name!r} is not."
+        )
+    if config.privacy.mechanism == "paper":
+        return with_paper_mechanism(config, setup, federation), None
+    if config.privacy.mechanism == "sound":
+        cost = federation.schema.cost if federation.schema else None
+        setup, plan = with_sound_mechanism(after_schema(config, cost), setup, int(federation.sizes.min()), make_loss)
+        return setup, plan._replace(before=(cost.epsilon, cost.delta)) if cost else plan
+    return setup, None
+
+
+def after_schema(config: Config, cost: Cost | None) -> Config:
+    """The settings with the budget that a schema has left for training: (epsilon, delta) of the two add up."""
+    if cost is None:
+        return config
+    p = config.privacy
+    epsilon, delta = (p.epsilon or 0.0) - cost.epsilon, p.delta - cost.delta
+    if p.relation != "add-remove" or epsilon <= 0 or delta <= 0:
+        raise ConfigError(
+            f"The schema was read off the rows with epsilon={cost.epsilon:g}, delta={cost.delta:g} (add-remove), which must be "
+            f"below privacy.epsilon={p.epsilon}, privacy.delta={p.delta:g}, with privacy.relation=add-remove: raise the budget."
+        )
+    return config.model_copy(update={"privacy": p.model_copy(update={"epsilon": epsilon, "delta": delta})})
+
+
+def plain_setup(
+    config: Config,
+    clients: int,
+    largest_norm: Callable[[], float],
+    make_loss: LossFactory | None = None,
+    penalty: Penalty | None = None,
+) -> Setup:
+    """Problem, algorithm and local work of these settings, without a mechanism."""
+    local, algorithm, p = LocalPlan(**config.local.model_dump()), build_algorithm(config), config.problem
+    make_loss = make_loss or LOSSES[p.loss]
+    problem = Problem(make_loss(), penalty or build_penalty(config, clients), p.beta, p.penalty_by)
+    return Setup(problem, algorithm, local, links=build_links(config, largest_norm))
+
+
+def build_links(config: Config, largest_norm: Callable[[], float]) -> Links:
+    """Without a bound on the features' norms, their largest norm is taken: then no support cuts more than a share of it."""
+    c = config.compression
+    links = Links(**c.model_dump())
+    if not links.has_support:
+        return links
+    radius = radius_of(config) or largest_norm()
+    return links._replace(radius=support_radius(c.kind, c.uplink, radius))
+
+
+def with_paper_mechanism(config: Config, setup: Setup, federation: Federation) -> Setup:
+    """Theorems 1 and 2; the latter needs Q b/|D_i| < 1 for every client."""
+    p, r, local, smallest = config.privacy, config.rounds, setup.local, int(federation.sizes.min())
+    paper_round_epsilon(
+        p.epsilon or math.inf, local.steps, local.batch_size, smallest, r.participants, federation.clients, r.total
+    )
+    clip = p.clip or PAPER_CLIP
+    privacy = paper(
+        rho=setup.algorithm.weight,
+        clip=clip,
+        epsilon=p.epsilon or math.inf,
+        delta=p.delta,
+        batch_size=local.batch_size,
+        share=config.rounds.participants / federation.clients,
+        rounds=config.rounds.total,
+    )
+    return setup._replace(local=local._replace(batch_clip=clip), privacy=privacy)
+
+
+def with_sound_mechanism(config: Config, setup: Setup, smallest_client: int, make_loss: LossFactory) -> tuple[Setup, Plan]:
+    """Clip, noise and participations from the budget alone."""
+    p, r, radius = config.privacy, config.rounds, radius_of(config) or 1.0
+    mode = choose_mode(setup.local, p.mode)
+    if setup.problem.penalty_by == "subgradient" and mode not in ("linearised", "every-step"):
+        raise ConfigError(
+            'problem.penalty_by="subgradient" puts steps that jump at zero into the local solve, for which '
+            f'privacy.mode={mode!r} has no bound: use problem.penalty_by="prox", or privacy.mode="linearised" or "every-step".'
+        )
+    own = setup.problem.loss.gradient_bound(radius)
+    if math.isinf(own):
+        require_clip(setup.problem.loss.name, p.clip, mode)
+    clip = min(p.clip or own / 2, own)
+    seen = setup.links.radius if setup.links.has_support else radius
+    if mode == "batch-clipped":
+        setup = setup._replace(local=setup.local._replace(batch_clip=clip))
+    else:
+        loss = make_loss(clip=clip / own if math.isfinite(own) else clip)
+        setup = setup._replace(
+            problem=setup.problem._replace(loss=loss), local=setup.local._replace(linearised=mode == "linearised")
+        )
+        clip *= seen / radius  # of the part of the gradient that the support lets through
+    share = fair_share(rounds=r.total, clients=config.data.clients, participants=r.participants, all_first=r.all_first)
+    plan = plan_sound(
+        epsilon=p.epsilon or math.inf,
+        delta=p.delta,
+        relation=p.relation,
+        participations=p.participations or share,
+        mode=mode,
+        clip=clip,
+        curvature=Curvature(setup.algorithm.weight, setup.problem.loss.smoothness(seen), config.problem.beta),
+        local=setup.local,
+        smallest_client=smallest_client,
+    )
+    return setup._replace(privacy=plan.privacy), plan
+
+
+def require_clip(loss: str, clip: float | None, mode: str) -> None:
+    """Refuse what has no proof for a loss of which nothing is known but a clip on each example's gradient."""
+    if mode not in CURVATURE_FREE:
+        raise ConfigError(
+            f"privacy.mode={mode!r} rests on the curvature of the loss, of which nothing is known for {loss!r} with clipped "
+            f"gradients: set privacy.mode to one of {', '.join(CURVATURE_FREE)} (and local.batch_size=0 for the first two)."
+        )
+    if clip is None:
+        raise ConfigError(f"Nothing bounds one example's gradient of {loss!r}: set privacy.clip, for instance 1.0.")

@@ -1,0 +1,1 @@
+"""Comparisons of algorithms, and the paper's study."""

@@ -1,0 +1,163 @@
+"""Several algorithms side by side on the same settings and seeds: a table with intervals, and curves."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedpdm.algorithms import ALGORITHMS
+from fedpdm.config import Config, load_config
+from fedpdm.errors import ConfigError
+from fedpdm.participation import fair_share
+from fedpdm.privacy.accounting import epsilon_of, noise_multiplier_for
+from fedpdm.runs.sweep import Result, run_sweep
+from fedpdm.studies.drawing import band, save, write_csv
+from fedpdm.studies.progress import CellProgress
+from fedpdm.studies.statistics import t_interval
+
+__all__ = ["Comparison", "compare", "comparison_configs", "epsilon_so_far", "table_lines"]
+
+POINTS = 20  # test accuracies per curve, unless the settings say otherwise
+
+
+class Comparison(NamedTuple):
+    """Rows of the table, one per algorithm, and how many runs there were."""
+
+    rows: list[dict[str, Any]]
+    runs: int
+
+
+def compare(
+    source: str,
+    algorithms: Sequence[str],
+    seeds: int,
+    folder: Path,
+    settings: Sequence[str] = (),
+    show_progress: bool = True,
+) -> Comparison:
+    """Run a config for every algorithm and seeds 0..seeds-1; write compare.csv and the curves to `folder`.
+
+    Finished runs are kept in cells.jsonl there and not run again.
+    """
+    if seeds < 1:
+        raise ConfigError(f"Expected --seeds {seeds} to be at least 1; an interval needs 2.")
+    chosen = comparison_configs(source, algorithms, settings)
+    configs = [config.model_copy(update={"seed": seed}) for config in chosen.values() for seed in range(seeds)]
+    with CellProgress(len(configs), show_progress) as progress:
+
+        def on_result(done: int, total: int, config: Config, result: Result) -> None:
+            progress.step(f"{config.algorithm.name} seed {config.seed}: {result.get('last', 'diverged')}")
+
+        results = run_sweep(configs, folder / "cells.jsonl", on_result)
+    table = {name: results[i * seeds : (i + 1) * seeds] for i, name in enumerate(chosen)}
+    rows = [_row(name, chosen[name], table[name]) for name in chosen]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_csv(rows, folder / "compare.csv")
+    _draw(chosen, table, folder / "compare")
+    return Comparison(rows, len(configs))
+
+
+def comparison_configs(source: str, algorithms: Sequence[str], settings: Sequence[str] = ()) -> dict[str, Config]:
+    """The settings of every algorithm; how often is measured is chosen here unless the settings say it."""
+    unknown = [name for name in algorithms if name not in ALGORITHMS]
+    if unknown or not algorithms:
+        given = ", ".join(map(repr, unknown)) or "no name"
+        raise ConfigError(f"Unknown algorithm {given} in --algorithms: choose from {','.join(ALGORITHMS)}.")
+    config = load_config(source, settings)
+    total, own = config.rounds.total, []
+    if "evaluate_every" not in config.metrics.model_fields_set:
+        own.append(f"metrics.evaluate_every={max(1, total // POINTS)}")
+    if "diagnose_every" not in config.metrics.model_fields_set:
+        own.append(f"metrics.diagnose_every={total}")  # it reads all training data, and no curve shows it
+    return {name: load_config(source, [*settings, *own, f"algorithm.name={name}"]) for name in dict.fromkeys(algorithms)}
+
+
+def epsilon_so_far(config: Config, rounds: int) -> float:
+    """What a client with its even share of participations has spent after so many rounds of the sound mechanism."""
+    p, r = config.privacy, config.rounds
+
+    def share(rounds: int) -> int:
+        participants = r.participants or config.data.clients
+        return fair_share(rounds=rounds, clients=config.data.clients, participants=participants, all_first=r.all_first)
+
+    most = p.participations or share(r.total)
+    releases = config.local.steps if p.mode == "every-step" else 1
+    noise = noise_multiplier_for(p.epsilon or math.inf, p.delta, most * releases, p.relation)
+    return epsilon_of(noise, min(share(rounds), most) * releases, p.delta, p.relation)
+
+
+def _row(name: str, config: Config, results: Sequence[Result]) -> dict[str, Any]:
+    kept = [r for r in results if "diverged" not in r]
+    row: dict[str, Any] = {"algorithm": name, "seeds": len(results), "diverged": len(results) - len(kept)}
+    numbers = ("accuracy", "low", "high", "averaged", "nonzero_fraction", "uplink_bytes", "downlink_bytes", "seconds")
+    row |= dict.fromkeys(numbers)
+    if kept:
+        interval = t_interval([r["last"] for r in kept])
+        row["accuracy"] = round(interval.mean, 5)
+        if len(kept) > 1:
+            row |= {"low": round(interval.low, 5), "high": round(interval.high, 5)}
+        for key in ("averaged", "nonzero_fraction", "seconds"):
+            row[key] = round(float(np.mean([r[key] for r in kept])), 5)
+        for key in ("uplink_bytes", "downlink_bytes"):
+            row[key] = round(float(np.mean([r[key][-1] for r in kept])))
+    return row | {"penalty": f"{config.problem.penalty} by {config.problem.penalty_by}"} | _privacy(config)
+
+
+def _privacy(config: Config) -> dict[str, Any]:
+    p = config.privacy
+    if p.mechanism == "none":
+        return {"mechanism": "none", "epsilon": None, "delta": None, "relation": None}
+    return {"mechanism": p.mechanism, "epsilon": p.epsilon, "delta": p.delta, "relation": p.relation}
+
+
+def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The table as text; the last line says what the epsilon is worth."""
+    head = f"{'algorithm':10}{'accuracy, 95 % interval':>26}{'averaged':>10}{'non-zeros':>11}"
+    lines = [head + f"{'MB up':>9}{'MB down':>9}{'seconds':>9}"]
+    for row in rows:
+        if row["accuracy"] is None:
+            lines.append(f"{row['algorithm']:10}{'all runs diverged: lower local.step_size':>40}")
+            continue
+        interval = f"{row['accuracy']:.4f}" + (f" ± {row['high'] - row['accuracy']:.4f}" if row["high"] is not None else "")
+        lines.append(
+            f"{row['algorithm']:10}{interval:>26}{row['averaged']:10.4f}{row['nonzero_fraction']:11.1%}"
+            f"{row['uplink_bytes'] / 1e6:9.2f}{row['downlink_bytes'] / 1e6:9.2f}{row['seconds']:9.2f}"
+            + (f"  ({row['diverged']} of {row['seeds']} runs diverged)" if row["diverged"] else "")
+        )
+    first = rows[0]
+    lines.append(f"penalty: {first['penalty']}")
+    if first["mechanism"] != "none":
+        worth = "" if first["mechanism"] == "sound" else ", as the paper counts: nominal, not a guarantee"
+        lines.append(
+            f"epsilon = {first['epsilon']:g} at delta = {first['delta']:g} ({first['relation']} of one example){worth}"
+        )
+    return lines
+
+
+def _draw(configs: dict[str, Config], table: dict[str, list[Result]], path: Path) -> None:
+    """Accuracy against rounds, against bytes, and, under the sound mechanism, against the epsilon spent so far."""
+    from matplotlib.figure import Figure
+
+    any_config = next(iter(configs.values()))
+    sound = any_config.privacy.mechanism == "sound"
+    figure = Figure(figsize=(5 * (2 + sound), 4), layout="constrained")
+    axes = figure.subplots(1, 2 + sound)
+    for i, (name, results) in enumerate(table.items()):
+        kept = [r for r in results if "diverged" not in r]
+        if not kept:
+            continue
+        curves, rounds = [r["accuracy"] for r in kept], kept[0]["round"]
+        totals = [np.add(r["uplink_bytes"], r["downlink_bytes"]) for r in kept]
+        band(axes[0], rounds, curves, name, f"C{i}")
+        band(axes[1], list(np.mean(totals, axis=0) / 1e6), curves, name, f"C{i}")
+        if sound:
+            band(axes[2], [epsilon_so_far(configs[name], t) for t in rounds], curves, name, f"C{i}")
+    spent = f"epsilon spent by an even share (delta = {any_config.privacy.delta:g}, {any_config.privacy.relation})"
+    for axis, label in zip(axes, ("communication round", "MB, both directions", spent), strict=False):
+        axis.set(xlabel=label, ylabel="test accuracy")
+        axis.grid(alpha=0.3)
+    axes[0].legend(fontsize="small")
+    axes[0].set_title("mean, band from the smallest to the largest seed", fontsize="small")
+    save(figure, path)

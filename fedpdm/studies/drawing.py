@@ -1,0 +1,33 @@
+"""Curves with bands, and tables as files."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["band", "save", "write_csv"]
+
+
+def band(axis: Any, x: Sequence[float], curves: Sequence[Sequence[float]], label: str, color: str, marker: str = "") -> None:
+    """A line through the means, in a band from the smallest to the largest."""
+    values = np.array(curves)
+    axis.plot(x, values.mean(axis=0), color=color, marker=marker or None, markersize=4, label=label)
+    axis.fill_between(x, values.min(axis=0), values.max(axis=0), color=color, alpha=0.15, linewidth=0)
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write PATH.png and PATH.svg, without the date, so that the same numbers give the same file."""
+    import matplotlib as mpl
+
+    figure.savefig(path.with_suffix(".png"), dpi=110)
+    with mpl.rc_context({"svg.hashsalt": path.name}):
+        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+
+
+def write_csv(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else ["panel"])
+        writer.writeheader()
+        writer.writerows(rows)

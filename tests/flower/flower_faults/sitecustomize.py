@@ -1,0 +1,50 @@
+"""Lets a client's process kill itself with SIGKILL at a chosen point: found by Python at its start, for tests alone.
+
+A file `die-at-POINT` in the node's state folder says where; it is removed first, so that it happens once.
+"""
+
+import os
+import signal
+import sys
+
+
+def _install() -> None:
+    import fedpdm.engines.flower.client.client as client
+    from fedpdm.engines.flower.client.store import Store
+    from fedpdm.privacy.ledger import Ledger
+
+    folder = []
+
+    def die_if(point: str) -> None:
+        order = folder[0] / f"die-at-{point}"
+        if order.exists():
+            order.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def wrap(owner: type, name: str, before: str = "", after: str = "") -> None:
+        original = getattr(owner, name)
+
+        def wrapped(*arguments, **named):
+            if before:
+                die_if(before)
+            result = original(*arguments, **named)
+            if after:
+                die_if(after)
+            return result
+
+        setattr(owner, name, wrapped)
+
+    answer = client.answer
+
+    def answer_here(node, request):
+        folder[:] = [node.state_dir]
+        return answer(node, request)
+
+    client.answer = answer_here
+    wrap(client.Work, "make", before="solving")
+    wrap(Ledger, "spend", after="spent")
+    wrap(Store, "keep", after="kept")
+
+
+if any(argument.endswith("flwr-clientapp") for argument in sys.orig_argv):
+    _install()

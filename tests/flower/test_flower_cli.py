@@ -1,0 +1,151 @@
+"""The commands `fedpdm flower ...`, the last of them with real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from flower_kit import configure, coordinator, make_nodes, one_round
+from typer.testing import CliRunner
+
+from fedpdm.cli.main import app
+from fedpdm.engines.flower.processes.launch import QUIET
+from fedpdm.engines.flower.server.app import read_run_config
+
+ROOT = Path(__file__).parents[2]
+
+
+def fedpdm(*arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).parent / "fedpdm"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def test_status_says_what_was_spent_and_what_was_refused(tmp_path: Path) -> None:
+    nodes = make_nodes(tmp_path)
+    server = coordinator(tmp_path / "run", configure())
+    one_round(server, nodes)
+    folder = str(nodes[0].state_dir)
+    said = CliRunner().invoke(app, ["flower", "status", folder]).output
+    assert "of 1 spent in 1 releases" in said
+    assert f"Job {server.job}: 1 messages" in said
+    assert "pending" in said
+    report = json.loads(CliRunner().invoke(app, ["flower", "status", folder, "--json"]).output)
+    assert report["budget"]["releases"] == 1
+
+
+def test_mistakes_cost_one_line(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    for arguments, words in (
+        (["status", str(tmp_path / "nowhere")], "holds no client's state"),
+        (["demo", "--data", "cifar"], "choose one of digits, mnist"),
+        (["demo", "--out", str(tmp_path / "full")], "is not empty"),
+        (["keys", str(tmp_path / "full")], "is not empty"),
+    ):
+        done = fedpdm("flower", *arguments)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_keys_are_for_their_owners_eyes(tmp_path: Path) -> None:
+    said = CliRunner().invoke(app, ["flower", "keys", str(tmp_path / "keys"), "--host", "10.1.2.3", "--nodes", "2"]).output
+    assert "--auth-supernode-private-key" in said
+    for name in ("server.key", "node-0", "node-1"):
+        assert (tmp_path / "keys" / name).stat().st_mode & 0o077 == 0
+    from cryptography import x509
+
+    certificate = x509.load_pem_x509_certificate((tmp_path / "keys" / "server.pem").read_bytes())
+    authority = x509.load_pem_x509_certificate((tmp_path / "keys" / "ca.crt").read_bytes())
+    certificate.verify_directly_issued_by(authority)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["10.1.2.3"]
+
+
+def test_the_example_is_a_valid_app() -> None:
+    import tomllib
+
+    from flwr.common.config import flatten_dict
+
+    project = tomllib.loads((ROOT / "examples/flower/pyproject.toml").read_text())
+    config, options = read_run_config(flatten_dict(project["tool"]["flwr"]["app"]["config"]))  # type: ignore[arg-type]
+    assert config.privacy.mechanism == "sound"
+    assert options.noise == "secure"
+    from fedpdm.engines.flower.client.policy import load_policy
+
+    assert load_policy(ROOT / "examples/flower/policy.toml").allow.noise == ("secure",)
+    for variable in QUIET:
+        assert variable in (ROOT / "docs/operations.md").read_text()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_demo_trains_and_stops_everything(tmp_path: Path) -> None:
+    done = fedpdm("flower", "demo", "--nodes", "2", "--rounds", "2", "--out", str(tmp_path / "demo"), "--json", timeout=600)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["epsilon"] == pytest.approx(1.0)
+    assert summary["messages_used"] == 4
+    assert {path.name for path in (tmp_path / "demo" / "run").iterdir()} >= {
+        "manifest.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "summary.json",
+    }
+    assert "round 2/2" in done.stderr
+    here = str(tmp_path / "demo").encode()
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert here not in entry.read_bytes(), "a process was left behind"
+        except OSError:
+            continue
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_client_process_ends_when_its_node_is_gone(watched: bool) -> None:
+    """Its main thread waits in a lock, where it sees no signal that another thread raises. Unwatched it stays: the control."""
+    child = f"""
+import os, threading
+from fedpdm.engines.flower.processes.guard import end_with_parent
+if {watched}:
+    end_with_parent(0.2, 0.05)
+print(os.getpid(), flush=True)
+threading.Event().wait()
+"""
+    parent = (
+        "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=-1, stderr=-3); "
+        "print(child.stdout.readline().decode(), flush=True)"
+    )
+    command = [sys.executable, "-c", parent, child]
+    process = int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    cmdline = Path(f"/proc/{process}/cmdline")
+    until = time.monotonic() + (30.0 if watched else 2.0)
+    while cmdline.is_file() and cmdline.read_bytes() and time.monotonic() < until:
+        time.sleep(0.05)
+    try:
+        alive = bool(cmdline.read_bytes())
+    except OSError:
+        alive = False
+    if alive:
+        os.kill(process, signal.SIGKILL)
+    assert alive is not watched
+
+
+def test_nodes_that_start_at_the_same_moment_do_not_disturb_one_another(tmp_path: Path) -> None:
+    """They share the folder that keeps an app from outside away."""
+    program = (
+        "import os, sys, time; from fedpdm.engines.flower.processes.guard import guarded; "
+        "time.sleep(float(sys.argv[1]) - time.time()); print(guarded(dict(os.environ))['PATH'].split(os.pathsep)[0])"
+    )
+    for attempt in range(3):
+        environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / str(attempt))}
+        command = [sys.executable, "-c", program, str(time.time() + 3.0)]
+        nodes = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(8)]
+        folders = {node.communicate()[0].strip() for node in nodes}
+        assert [node.returncode for node in nodes] == [0] * 8
+        (folder,) = folders
+        assert os.access(Path(folder) / "flwr-clientapp", os.X_OK)
+        assert not [path for path in Path(folder).iterdir() if path.name.startswith(".")]

@@ -1,0 +1,89 @@
+"""`fedpdm compare` as a person uses it, and the numbers behind its table."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+from fedpdm.config import load_config
+from fedpdm.errors import ConfigError
+from fedpdm.studies.compare import comparison_configs, epsilon_so_far, table_lines
+from fedpdm.studies.statistics import Interval, t_interval, trend, verdict
+
+SMALL = ["data.name=digits", "data.clients=10", "rounds.participants=4", "rounds.total=4"]
+SOUND = ["rounds.sampling=cycle", "local.batch_size=0", "privacy.mechanism=sound", "privacy.epsilon=2.0"]
+
+
+def fedpdm(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fedpdm.cli.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=cwd)
+
+
+def test_compare_end_to_end_and_a_second_call_runs_nothing(tmp_path):
+    sets = [part for setting in [*SMALL, *SOUND] for part in ("--set", setting)]
+    arguments = ["compare", "plain", "--algorithms", "fedavg,fedpdm", "--seeds", "2", *sets, "--out", str(tmp_path)]
+    done = fedpdm(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "4/4 cells" in done.stderr
+    assert "epsilon = 2 at delta = 1e-05 (add-remove of one example)" in done.stdout
+    cells = (tmp_path / "cells.jsonl").read_text()
+    assert {f.name for f in tmp_path.iterdir()} == {"cells.jsonl", "compare.csv", "compare.png", "compare.svg"}
+    again = fedpdm(*arguments, "--json", "--quiet")
+    rows = json.loads(again.stdout)
+    assert (tmp_path / "cells.jsonl").read_text() == cells
+    assert again.stderr == ""
+    accuracies = [json.loads(line)["last"] for line in cells.splitlines()][:2]
+    assert rows[0]["algorithm"] == "fedavg"
+    assert rows[0]["accuracy"] == pytest.approx(sum(accuracies) / 2, abs=1e-5)
+    low, high = stats.t.interval(0.95, 1, sum(accuracies) / 2, stats.sem(accuracies))
+    assert (rows[0]["low"], rows[0]["high"]) == pytest.approx((low, high), abs=1e-4)
+    assert (rows[0]["mechanism"], rows[0]["epsilon"], rows[0]["relation"]) == ("sound", 2.0, "add-remove")
+
+
+def test_what_the_user_says_about_measuring_counts():
+    own = comparison_configs("plain", ["fedavg"], [*SMALL, "rounds.total=100"])["fedavg"].metrics
+    assert (own.evaluate_every, own.diagnose_every) == (5, 100)
+    said = comparison_configs("plain", ["fedavg"], ["metrics.evaluate_every=1", "metrics.diagnose_every=7"])["fedavg"].metrics
+    assert (said.evaluate_every, said.diagnose_every) == (1, 7)
+
+
+def test_unknown_algorithm_is_one_helpful_line():
+    with pytest.raises(ConfigError, match=r"'fedsgd' in --algorithms: choose from fedavg,fedprox"):
+        comparison_configs("plain", ["fedavg", "fedsgd"])
+
+
+def test_epsilon_grows_to_the_budget():
+    config = load_config("plain", [*SMALL, *SOUND, "rounds.total=40"])
+    spent = [epsilon_so_far(config, t) for t in (1, 10, 20, 40)]
+    assert spent == sorted(spent)
+    assert spent[-1] == pytest.approx(2.0, rel=1e-6)
+    assert spent[0] < 1.0
+
+
+def test_diverged_runs_are_said():
+    row = dict.fromkeys(("low", "high", "averaged", "nonzero_fraction", "uplink_bytes", "downlink_bytes", "seconds"))
+    row |= {"algorithm": "fedavg", "seeds": 2, "diverged": 2, "accuracy": None, "mechanism": "none", "penalty": "l1 by prox"}
+    assert "all runs diverged" in table_lines([row])[1]
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.4], [0.7, 0.71, 0.69, 0.73, 0.7], [1.0, 1.0, 1.0]])
+def test_interval_is_scipys(values):
+    interval = t_interval(values)
+    assert interval.mean == pytest.approx(sum(values) / len(values))
+    error = stats.sem(values)
+    expected = stats.t.interval(0.95, len(values) - 1, interval.mean, error) if error else (1.0, 1.0)
+    assert (interval.low, interval.high) == pytest.approx(expected)
+
+
+def test_one_seed_decides_nothing():
+    assert t_interval([0.5]) == Interval(0.5, -math.inf, math.inf)
+    assert verdict(t_interval([0.5])) == "undecided"
+
+
+def test_trend_is_the_regression_slope():
+    values = [0.3, 0.1, 0.4, 0.9]
+    assert trend(values) == pytest.approx(stats.linregress(range(4), values).slope)
