@@ -1,10 +1,11 @@
-# make demo: environment, data, a trained model, its report.  make test: environment, every test.
+# make demo: environment, data, a trained model, its report.  make test: environment, every test.  make quick: the fast tests.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types docs bench bench-peers package-check lock clean
+.PHONY: demo test quick format lint types docs compatibility bench bench-peers package-check lock clean
 
 demo: $(STAMP)
 	$(BIN)/fedpdm run demo
@@ -12,6 +13,14 @@ demo: $(STAMP)
 test: $(STAMP)
 	sh scripts/install_browser.sh
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# The tests that need neither processes nor long runs: less than two minutes on two cores.
+quick: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m quick
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -24,12 +33,16 @@ types: $(STAMP)
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-# How fast a round is, against a Numba program and the peers that are installed; then many clients and large models.
+# A part of the fast tests on the newest Python that is here, and on the oldest and the newest JAX.
+compatibility:
+	sh scripts/check_compatibility.sh "$(PYTHON)"
+
+# The time of a round, against a Numba program and the peers that are installed; then many clients and large models.
 bench: $(STAMP)
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/scale.py
 
-# Other simulators, each in an environment of its own under .venv-peers.
+# Other simulators, each in its own environment under .venv-peers.
 bench-peers:
 	sh scripts/install_peers.sh "$(PYTHON)"
 
@@ -38,12 +51,14 @@ package-check:
 	sh scripts/check_package.sh "$(PYTHON)"
 
 $(VENV)/.docs: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	$(PIP) -c constraints.txt --group docs
 	touch $(VENV)/.docs
 
+# Dependency groups need pip 25.1.
 $(STAMP): pyproject.toml constraints.txt scripts/make_environment.sh
 	sh scripts/make_environment.sh "$(PYTHON)" "$(VENV)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(PIP) "pip>=25.1"
+	$(PIP) -c constraints.txt -e ".[all]" --group dev
 	touch $(STAMP)
 
 # Take the versions of the present environment as the tested ones.
@@ -51,4 +66,4 @@ lock: $(STAMP)
 	$(BIN)/python -m pip freeze --exclude-editable | grep -v '^fedpdm' > constraints.txt
 
 clean:
-	rm -rf $(VENV) .venv-peers build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .venv-compatibility build dist .pytest_cache .ruff_cache .hypothesis

@@ -1,12 +1,21 @@
-"""Federated primal-dual learning of sparse models, with differential privacy and thin links."""
+"""Federated primal-dual learning of sparse models, with differential privacy and compressed messages.
+
+The package implements DP-FedPDM and BSDP-FedPDM, and replaces their privacy mechanism by one with a proof.
+
+References
+----------
+Yiwei Li, Chien-Wei Huang, Shuai Wang, Chong-Yung Chi, Tony Q. S. Quek: "Privacy-preserving Federated Primal-Dual Learning for
+Non-convex and Non-smooth Problems with Model Sparsification". The pages of the documentation call it "the paper".
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fedpdm.errors import require_extra
 from fedpdm.version import __version__
 
 if TYPE_CHECKING:
-    from fedpdm.algorithms import LocalPlan, fedpdm
+    from fedpdm.algorithms import LocalPlan, fedavg, feddyn, fedpdm, fedprox, scaffold
     from fedpdm.config import Config, load_config
     from fedpdm.data import (
         Federation,
@@ -25,6 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LocalPlan",
+    "fedavg",
+    "fedprox",
+    "scaffold",
+    "feddyn",
     "fedpdm",
     "Config",
     "load_config",
@@ -47,9 +60,9 @@ __all__ = [
     "__version__",
 ]
 
-# Where each name lives. They are imported when first used, so that `fedpdm --help` does not wait for JAX.
+# Where each name lives. A name is imported when it is first used, so that `fedpdm --help` does not wait for JAX.
 _HOMES = {
-    "fedpdm.algorithms": ("LocalPlan", "fedpdm"),
+    "fedpdm.algorithms": ("LocalPlan", "fedavg", "fedprox", "scaffold", "feddyn", "fedpdm"),
     "fedpdm.config": ("Config", "load_config"),
     "fedpdm.data": (
         "Federation",
@@ -71,6 +84,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:
+            if home == "fedpdm.estimator":
+                require_extra("sklearn", "sklearn", f"fedpdm.{name}")
             return getattr(importlib.import_module(home), name)
     raise AttributeError(f"module 'fedpdm' has no attribute {name!r}")
 

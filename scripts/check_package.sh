@@ -11,11 +11,27 @@ sh "$root/scripts/make_environment.sh" "$python" "$work/builder"
 "$work/builder/bin/python" -m build --outdir "$work/dist" "$root" >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; exit 1; }
 
 sh "$root/scripts/make_environment.sh" "$python" "$work/user"
-"$work/user/bin/python" -m pip install --quiet --disable-pip-version-check -c "$root/constraints.txt" "$work"/dist/*.whl
+pip() { "$work/user/bin/python" -m pip install --quiet --disable-pip-version-check -c "$root/constraints.txt" "$@"; }
+wheel=$(ls "$work"/dist/*.whl)
 mkdir "$work/empty"
 cd "$work/empty"
+small="--set data.clients=10 --set rounds.participants=4 --set rounds.total=5"
+
+# Without extras: MNIST, from pixels; what needs an extra says which.
+pip "$wheel"
 "$work/user/bin/fedpdm" --version
-"$work/user/bin/fedpdm" run demo --quiet --set data.name=digits --set data.clients=10 --set rounds.participants=4 \
-    --set rounds.total=5 --out run
+"$work/user/bin/fedpdm" run demo --quiet $small --set data.features=raw --set local.step_size=0.1 --out minimal
+test -s minimal/report.html
+if "$work/user/bin/fedpdm" data info digits 2>message; then
+    echo "scikit-learn is there without its extra" >&2
+    exit 1
+fi
+grep -q "pip install 'fedpdm\[sklearn\]'" message
+
+# With them.
+pip "$wheel[sklearn,tables,figures]"
+"$work/user/bin/fedpdm" run demo --quiet $small --set data.name=digits --out run
 test -s run/report.html
-echo "The package builds, installs and trains."
+"$work/user/bin/fedpdm" run --quiet --data sklearn:wine --label target --set rounds.total=5 --out table
+test -s table/report.html
+echo "The package builds, installs and trains, with and without extras."

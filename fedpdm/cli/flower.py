@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedpdm.errors import ConfigError, UserError
+from fedpdm.errors import ConfigError, UserError, require_extra
 
 __all__ = ["flower_app"]
 
@@ -132,9 +132,5 @@ def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def _require_flower() -> Any:
-    try:
-        import flwr
-    except ImportError:
-        raise UserError("This needs Flower: pip install 'fedpdm[flower]'.") from None
-    return flwr
+def _require_flower() -> None:
+    require_extra("flwr", "flower", "A federation across machines")

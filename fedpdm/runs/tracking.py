@@ -1,6 +1,5 @@
 """Write a run's measurements where people already watch: MLflow or TensorBoard. Both are optional packages."""
 
-import importlib.util
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -8,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 from fedpdm.config import Config
-from fedpdm.errors import ConfigError
+from fedpdm.errors import ConfigError, require_extra
 from fedpdm.runs.folder import RunFolder
 
 __all__ = ["TRACKERS", "Tracker", "check_trackers", "open_trackers"]
@@ -96,8 +95,7 @@ def check_trackers(names: Iterable[str]) -> list[str]:
     for name in chosen:
         if name not in TRACKERS:
             raise ConfigError(f"Unknown --track {name!r}: choose {' or '.join(TRACKERS)}.")
-        if importlib.util.find_spec(TRACKERS[name]) is None:
-            raise ConfigError(f"--track {name} needs a package that is not installed: pip install 'fedpdm[{name}]'.")
+        require_extra(TRACKERS[name], name, f"--track {name}")
     return chosen
 
 

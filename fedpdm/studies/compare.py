@@ -13,7 +13,7 @@ from fedpdm.errors import ConfigError
 from fedpdm.participation import fair_share
 from fedpdm.privacy.accounting import epsilon_of, noise_multiplier_for
 from fedpdm.runs.sweep import Result, run_sweep
-from fedpdm.studies.drawing import band, save, write_csv
+from fedpdm.studies.drawing import band, require_drawing, save, write_csv
 from fedpdm.studies.progress import CellProgress
 from fedpdm.studies.statistics import t_interval
 
@@ -43,6 +43,7 @@ def compare(
     """
     if seeds < 1:
         raise ConfigError(f"Expected --seeds {seeds} to be at least 1; an interval needs 2.")
+    require_drawing()
     chosen = comparison_configs(source, algorithms, settings)
     configs = [config.model_copy(update={"seed": seed}) for config in chosen.values() for seed in range(seeds)]
     with CellProgress(len(configs), show_progress) as progress:

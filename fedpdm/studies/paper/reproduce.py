@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from fedpdm.config import Config
 from fedpdm.runs.folder import _git_commit
 from fedpdm.runs.sweep import Result, run_sweep
+from fedpdm.studies.drawing import require_drawing
 from fedpdm.studies.paper.certified import run_certified
 from fedpdm.studies.paper.claims import judge_all
 from fedpdm.studies.paper.drawing import draw_figure, write_numbers
@@ -57,6 +58,7 @@ def reproduce(
     Finished cells are kept in cells.jsonl and variants.jsonl there, and not run again: after an interruption the same call
     goes on.
     """
+    require_drawing()
     figures = chosen_figures(figure)
     began = time.perf_counter()
     chosen = [panel for panel in panels() if panel.figure in figures]

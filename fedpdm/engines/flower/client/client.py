@@ -100,9 +100,10 @@ def _for_the_server(error: UserError) -> tuple[str, str]:
 
 def _settings(request: Request) -> Config:
     try:
-        return agreed(validate(json.loads(request.settings)))
+        values = json.loads(request.settings)
     except ValueError as error:
         raise Refused("settings", f"The settings are not JSON: {error}.") from None
+    return agreed(validate(values))
 
 
 def _answer(node: Node, request: Request, store: Store) -> Reply:
