@@ -19,7 +19,7 @@ from jax import Array, lax
 
 from fedpdm.compression.indices import encode_indices, entropy_bits
 from fedpdm.compression.sizes import message_bytes
-from fedpdm.compression.sparsify import kept, random_mask, top_k_mask
+from fedpdm.compression.sparsify import coordinate_count, random_mask, top_k_mask
 from fedpdm.compression.values import KINDS, rounded
 from fedpdm.compression.wire import HEADER_BYTES, Part, decode, encode
 
@@ -122,7 +122,7 @@ def index_codes(quick: bool) -> None:
     for ratio in RATIOS:
         cells = []
         for dimension, repeats in ((162, 200), (7850, 50), (10**6, 1 if quick else 3)):
-            count = kept(ratio, dimension)
+            count = coordinate_count(ratio, dimension)
             rng = np.random.default_rng(1)
             sets = [np.sort(rng.choice(dimension, count, replace=False)) for _ in range(repeats)]
             over = [8 * len(encode_indices(one, dimension)[1]) / entropy_bits(dimension, count) for one in sets]

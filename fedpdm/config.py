@@ -23,7 +23,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-class Data(Section):
+class DataSection(Section):
     name: str = Field(
         default="mnist", description='"mnist", "adult", "digits", or the path of an own table (.csv, .parquet, .npz, .svm)'
     )
@@ -98,7 +98,7 @@ class Data(Section):
             )
         for key, user in FEATURE_KEYS.items():
             value = getattr(self, key)
-            if self.features not in (user, "auto") and value != Data.model_fields[key].default:
+            if self.features not in (user, "auto") and value != DataSection.model_fields[key].default:
                 raise ValueError(
                     f"data.{key}={value} has no effect with data.features={self.features}: set data.features={user}"
                 )
@@ -151,7 +151,7 @@ class AlgorithmSection(Section):
     )
 
 
-class Local(Section):
+class LocalSection(Section):
     steps: int = Field(default=10, ge=1, description="local steps per round; the most steps when a tolerance is set")
     batch_size: int = Field(default=10, ge=0, description="examples per local step; 0 takes all of the client's examples")
     step_size: float = Field(default=0.1, gt=0, description="local step size eta at round 0")
@@ -163,7 +163,7 @@ class Local(Section):
     )
 
 
-class Rounds(Section):
+class RoundsSection(Section):
     total: int = Field(default=100, ge=1, description="number of communication rounds T")
     participants: int = Field(default=30, ge=0, description="clients K that take part in a round; 0: all of them")
     sampling: Literal["uniform", "cycle"] = Field(
@@ -172,7 +172,7 @@ class Rounds(Section):
     all_first: bool = Field(default=True, description="let every client take part in the first round (S_0 = all)")
 
 
-class Privacy(Section):
+class PrivacySection(Section):
     mechanism: Literal["none", "paper", "sound"] = Field(
         default="none", description='"none"; "sound": a proven guarantee; "paper": as published, nominal only'
     )
@@ -203,7 +203,7 @@ UNUSED_PRIVACY_KEYS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Compression(Section):
+class CompressionSection(Section):
     uplink: float = Field(default=1.0, gt=0, le=1, description="share of coordinates that a client sends")
     kind: Literal["topk", "randk", "shared-randk", "public-topk", "noisy-topk"] = Field(
         default="topk", description="how a client chooses them: topk and randk are the paper's; the sound ones: the last four"
@@ -218,7 +218,7 @@ class Compression(Section):
     )
 
 
-class Metrics(Section):
+class MetricsSection(Section):
     evaluate_every: int = Field(default=1, ge=1, description="rounds between test accuracies")
     diagnose_every: int = Field(
         default=10, ge=0, description="rounds between objective and stationarity, which read all training data; 0: never"
@@ -232,14 +232,14 @@ class Config(Section):
     """One experiment. Every key has a default; `fedpdm config show PRESET` prints them all."""
 
     seed: int = Field(default=0, ge=0, lt=2**31, description="seed of the initial point, the sampling and the batches")
-    data: Data = Field(default_factory=Data)
+    data: DataSection = Field(default_factory=DataSection)
     problem: ProblemSection = Field(default_factory=ProblemSection)
     algorithm: AlgorithmSection = Field(default_factory=AlgorithmSection)
-    local: Local = Field(default_factory=Local)
-    rounds: Rounds = Field(default_factory=Rounds)
-    privacy: Privacy = Field(default_factory=Privacy)
-    compression: Compression = Field(default_factory=Compression)
-    metrics: Metrics = Field(default_factory=Metrics)
+    local: LocalSection = Field(default_factory=LocalSection)
+    rounds: RoundsSection = Field(default_factory=RoundsSection)
+    privacy: PrivacySection = Field(default_factory=PrivacySection)
+    compression: CompressionSection = Field(default_factory=CompressionSection)
+    metrics: MetricsSection = Field(default_factory=MetricsSection)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -250,7 +250,7 @@ class Config(Section):
             )
         for key in UNUSED_PRIVACY_KEYS[self.privacy.mechanism]:
             value = getattr(self.privacy, key)
-            if value != Privacy.model_fields[key].default:
+            if value != PrivacySection.model_fields[key].default:
                 raise ValueError(
                     f'privacy.{key}={value} has no effect with privacy.mechanism="{self.privacy.mechanism}": '
                     f"remove it (--set privacy.{key}=)"

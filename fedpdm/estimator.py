@@ -133,7 +133,7 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
                 [(rows[part], places[part]) for part in parts], rows[:1], places[:1], list(map(str, self.classes_))
             )
             simulation = build_simulation(config, federation)
-            for _ in simulation.rows():
+            for _ in simulation.run():
                 pass
         except UserError as error:
             raise ValueError(str(error)) from error

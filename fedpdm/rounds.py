@@ -16,7 +16,7 @@ from jax import Array
 from fedpdm.algorithms.base import Algorithm, Broadcast, Reports
 from fedpdm.algorithms.local import Examples, LocalInfo, LocalPlan, solve, step_size_at, travel
 from fedpdm.compression.links import Links, Packed, pack, select
-from fedpdm.privacy.mechanism import Privacy, Release, Released, no_privacy
+from fedpdm.privacy.mechanism import Mechanism, Release, Released, no_privacy
 from fedpdm.problem import penalties
 from fedpdm.problem.losses import restricted
 from fedpdm.problem.objective import Problem, concave_gradient
@@ -30,7 +30,7 @@ class Setup(NamedTuple):
     problem: Problem
     algorithm: Algorithm
     local: LocalPlan
-    privacy: Privacy = no_privacy()
+    privacy: Mechanism = no_privacy()
     links: Links = Links()
 
 

@@ -75,7 +75,7 @@ def test_mean_of_the_measure_stays_below_the_bound_where_the_theorem_applies():
     simulation = Simulation(Setup(problem, fedpdm(rho=12.0), plan), federation, Schedule(60, participants=4, diagnose_every=1))
     theory = analyse(problem, federation, rho=12.0, x0=simulation.state.server.x0, batch_size=0, tolerance=tolerance)
     assert theory.holds
-    measures = [row["stationarity"] for row in simulation.rows()]
+    measures = [row["stationarity"] for row in simulation.run()]
     for rounds in (5, 20, 60):
         assert np.mean(measures[:rounds]) <= theory.bound(rounds)
     assert measures[-1] < 0.2 * measures[0]

@@ -16,7 +16,7 @@ from fedpdm.engines.simulation.simulation import Simulation
 def train(config: Config) -> Simulation:
     """Run all rounds, with a line for every fifth."""
     simulation = build_simulation(config, build_federation(config))
-    for row in simulation.rows():
+    for row in simulation.run():
         if row["round"] % 5 == 0:
             print(f"  round {row['round']}: accuracy {row['test_accuracy']:.3f}, {row['nonzero_fraction']:.0%} non-zero")
     return simulation

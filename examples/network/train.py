@@ -14,7 +14,7 @@ from fedpdm.config import load_config
 from fedpdm.data import federation_from_arrays
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.engines.simulation.simulation import Simulation
-from fedpdm.problem import OwnModel, own_model, penalties
+from fedpdm.problem import CustomModel, custom_model, penalties
 
 HIDDEN, CLASSES = 24, 3
 
@@ -27,7 +27,7 @@ def rings(examples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.stack([distance * np.cos(angle), distance * np.sin(angle)], axis=1), labels
 
 
-def network(seed: int) -> OwnModel:
+def network(seed: int) -> CustomModel:
     """A hidden layer of tanh neurons between two numbers and three scores, as functions of its arrays alone."""
     layers = eqx.nn.MLP(2, CLASSES, HIDDEN, depth=1, activation=jnp.tanh, key=jax.random.key(seed))
     layers = eqx.tree_at(lambda net: net.layers[0].weight, layers, replace_fn=lambda weight: 4 * weight)
@@ -39,17 +39,17 @@ def network(seed: int) -> OwnModel:
     def values(arrays: eqx.nn.MLP, features: jax.Array, labels: jax.Array) -> jax.Array:
         return -jnp.take_along_axis(jax.nn.log_softmax(scores(arrays, features)), labels[:, None], axis=1)[:, 0]
 
-    return own_model(values, scores, arrays, name="network")
+    return custom_model(values, scores, arrays, name="network")
 
 
-def neurons(model: OwnModel) -> jax.Array:
+def neurons(model: CustomModel) -> jax.Array:
     """The group of every parameter: the weights out of neuron j are group j; all else (-1) is left alone."""
     nothing = jax.tree.map(lambda array: jnp.full(array.shape, -1), model.unravel(model.loss().initial()))
     out = jnp.broadcast_to(jnp.arange(HIDDEN), (CLASSES, HIDDEN))
     return model.ravel(eqx.tree_at(lambda net: net.layers[1].weight, nothing, out))
 
 
-def train(epsilon: float | None, strength: float, rounds: int, examples: int, seed: int = 0) -> tuple[Simulation, OwnModel]:
+def train(epsilon: float | None, strength: float, rounds: int, examples: int, seed: int = 0) -> tuple[Simulation, CustomModel]:
     """The simulation after its last round, and the model that knows how to read it."""
     model = network(seed)
     clients = [rings(examples, seed=client + 1) for client in range(10)]
@@ -61,12 +61,12 @@ def train(epsilon: float | None, strength: float, rounds: int, examples: int, se
         settings += ["privacy.mechanism=sound", f"privacy.epsilon={epsilon}", "privacy.mode=every-step", "privacy.clip=1.0"]
     penalty = penalties.group_lasso(strength, groups=neurons(model))
     simulation = build_simulation(load_config("table", settings), federation, loss=model.loss, penalty=penalty)
-    for _ in simulation.rows():
+    for _ in simulation.run():
         pass
     return simulation, model
 
 
-def neurons_left(simulation: Simulation, model: OwnModel) -> int:
+def neurons_left(simulation: Simulation, model: CustomModel) -> int:
     """Neurons with a weight out of them that is not zero."""
     return int((np.asarray(model.unravel(simulation.model).layers[1].weight) != 0).any(axis=0).sum())
 

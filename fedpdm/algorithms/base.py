@@ -19,8 +19,8 @@ from fedpdm.problem.penalties import Penalty
 __all__ = ["Algorithm", "Broadcast", "Reports", "element_wise_mean", "replace_rows"]
 
 # What a client or the server keeps, and what a message holds, is up to the algorithm: any pytree of arrays.
-type_of_state = Any
-type_of_message = Any
+State = Any
+Message = Any
 
 
 class Broadcast(NamedTuple):
@@ -36,13 +36,13 @@ class Reports(NamedTuple):
     A message is a vector of the model's shape, or a pytree of such vectors of which the first is the model's.
     """
 
-    messages: type_of_message  # leaves [participants, *model]
+    messages: Message  # leaves [participants, *model]
     clients: Array  # [participants], which client each message is from
     present: Array  # [participants] bool: False where no valid message arrived
-    sent: type_of_message | None = None  # masks like `messages`: which coordinates were sent; None: all of them
+    sent: Message | None = None  # masks like `messages`: which coordinates were sent; None: all of them
     travel: Array | float = 1.0  # how far the clients' steps go along a constant gradient: eta Q without a proximal term
 
-    def arrived(self) -> type_of_message:
+    def arrived(self) -> Message:
         """Masks like `messages`: the coordinates that did arrive."""
         everything = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, bool), self.messages) if self.sent is None else self.sent
         return jax.tree.map(lambda mask: mask & _like(self.present, mask), everything)
@@ -51,15 +51,13 @@ class Reports(NamedTuple):
 class LinearTermFn(Protocol):
     """The v_i of the local problem, from what the client keeps and what it was sent."""
 
-    def __call__(self, client_state: type_of_state, broadcast: Broadcast, /) -> Array: ...
+    def __call__(self, client_state: State, broadcast: Broadcast, /) -> Array: ...
 
 
 class ClientUpdateFn(Protocol):
     """From the local solution x to the client's next state and its message; `travel` is that of `Reports`."""
 
-    def __call__(
-        self, client_state: type_of_state, broadcast: Broadcast, x: Array, travel: Array, /
-    ) -> tuple[type_of_state, type_of_message]: ...
+    def __call__(self, client_state: State, broadcast: Broadcast, x: Array, travel: Array, /) -> tuple[State, Message]: ...
 
 
 class ServerUpdateFn(Protocol):
@@ -68,7 +66,7 @@ class ServerUpdateFn(Protocol):
     `server_state.x0` is the model that the clients were sent; in the answer it is the next global model.
     """
 
-    def __call__(self, server_state: type_of_state, reports: Reports, penalty: Penalty, /) -> type_of_state: ...
+    def __call__(self, server_state: State, reports: Reports, penalty: Penalty, /) -> State: ...
 
 
 class Algorithm(NamedTuple):
@@ -93,14 +91,14 @@ class Algorithm(NamedTuple):
 
     name: str
     weight: float
-    init_client: Callable[[Array], type_of_state]
-    init_server: Callable[[Array, int], type_of_state]
+    init_client: Callable[[Array], State]
+    init_server: Callable[[Array, int], State]
     linear_term: LinearTermFn
     client_update: ClientUpdateFn
     server_update: ServerUpdateFn
-    broadcast: Callable[[type_of_state], Broadcast] = lambda server_state: Broadcast(server_state.x0)
-    silent: Callable[[Broadcast], type_of_message] = lambda broadcast: broadcast.x0
-    gain: Callable[[Array], type_of_message] = lambda travel: 1.0
+    broadcast: Callable[[State], Broadcast] = lambda server_state: Broadcast(server_state.x0)
+    silent: Callable[[Broadcast], Message] = lambda broadcast: broadcast.x0
+    gain: Callable[[Array], Message] = lambda travel: 1.0
     holds_unsent: bool = False
 
 

@@ -23,7 +23,7 @@ from scipy.special import logsumexp
 from fedpdm.algorithms.local import Examples
 from fedpdm.compression.links import Links, shared_support
 from fedpdm.privacy.accounting import Relation
-from fedpdm.privacy.mechanism import Privacy, Release, Released
+from fedpdm.privacy.mechanism import Mechanism, Release, Released
 from fedpdm.rounds import Setup, client_key, client_round
 
 __all__ = ["ATTACKS", "Pair", "Scores", "sparsified", "attack_client"]
@@ -148,7 +148,7 @@ def _canary_pair(setup: Setup, examples: Examples, x0: Array, norm: float, relat
     return _pair(examples, x0, direction, 0, relation)
 
 
-def _switchable(privacy: Privacy, noisy: Array) -> Privacy:
+def _switchable(privacy: Mechanism, noisy: Array) -> Mechanism:
     """The mechanism itself, or its noiseless values: the adversary computes with both, and one compilation serves both."""
 
     def either(release: Callable[[Any, Release], Released]) -> Callable[[Any, Release], Released]:
@@ -166,7 +166,7 @@ def _switchable(privacy: Privacy, noisy: Array) -> Privacy:
         return lambda step, shape: jnp.where(noisy, noise(step, shape), 0.0), cost
 
     in_either = gradient_noise if in_steps else None
-    return Privacy(privacy.mechanism, either(privacy.release_solution), either(privacy.release_message), in_either)
+    return Mechanism(privacy.mechanism, either(privacy.release_solution), either(privacy.release_message), in_either)
 
 
 class _Runner:

@@ -28,7 +28,7 @@ def show(
     Example:
       fedpdm features show scattering
     """
-    from fedpdm.config import FEATURE_KEYS, Data
+    from fedpdm.config import FEATURE_KEYS, DataSection
     from fedpdm.data.feature_cache import feature_dir
     from fedpdm.data.features import FEATURE_MAPS, FeatureOptions
     from fedpdm.errors import ConfigError
@@ -44,7 +44,7 @@ def show(
         print(f"  looks at {shown.depends_on}" + ("; rows have norm 1 beside a constant column of 0.2" if shown.unit else ""))
         for option, user in FEATURE_KEYS.items():
             if user == key:
-                field = Data.model_fields[option]
+                field = DataSection.model_fields[option]
                 print(f"  data.{option} = {field.default}   # {(field.description or '').removeprefix(f'{key}: ')}")
         if shown.key is not None:
             print(f"  kept in {feature_dir()}, by the hash of the images and the options")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedpdm.cli import tables as cli_own
 from fedpdm.cli.completion import complete_config
 from fedpdm.cli.options import DataDirOption, JsonOption, SetOption
+from fedpdm.cli.tables import table_settings
 from fedpdm.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def run_command(
     from fedpdm.runs.tracking import check_trackers
 
     trackers = check_trackers(track or ())
-    shorthand = cli_own.own_settings(
+    shorthand = table_settings(
         data=data,
         label=label,
         client_column=client_column,

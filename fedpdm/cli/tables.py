@@ -9,7 +9,7 @@ import typer
 
 from fedpdm.errors import ConfigError, UserError
 
-__all__ = ["register", "own_settings"]
+__all__ = ["register", "table_settings"]
 
 RunArgument = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 OutOption = Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")]
@@ -27,7 +27,7 @@ epsilon and delta of [cost], under adding or removing it. A run with this schema
 To make another one is another release: keep this one."""
 
 
-def own_settings(
+def table_settings(
     data: str | None,
     label: str | None,
     client_column: str | None,

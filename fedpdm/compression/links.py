@@ -19,7 +19,7 @@ from jax import Array
 
 from fedpdm.algorithms.base import Broadcast
 from fedpdm.compression.sizes import HEADER_BYTES, index_bytes, part_bytes
-from fedpdm.compression.sparsify import kept, random_mask, top_k_mask
+from fedpdm.compression.sparsify import coordinate_count, random_mask, top_k_mask
 from fedpdm.compression.values import rounded
 
 __all__ = [
@@ -72,7 +72,7 @@ class Links(NamedTuple):
 
     def count(self, size: int) -> int:
         """How many of a vector's coordinates a client sends."""
-        return kept(self.uplink, size)
+        return coordinate_count(self.uplink, size)
 
     @property
     def holds(self) -> bool:
@@ -178,7 +178,11 @@ def send_down(
             since = downlink.heard[clients].reshape(-1, *(1,) * leaf.ndim)
             sizes += jax.vmap(_down_bytes, (0, None))(new[2] > since, new[3])
         else:
-            mask = leaf != 0 if links.downlink == 1 else top_k_mask(leaf, kept(links.downlink, leaf.size)) & (leaf != 0)
+            mask = (
+                leaf != 0
+                if links.downlink == 1
+                else top_k_mask(leaf, coordinate_count(links.downlink, leaf.size)) & (leaf != 0)
+            )
             value, each = rounded(leaf, mask, links.values, sigma)
             new = (value, leaf, old[2], jnp.full(leaf.shape, each))
             sizes += _down_bytes(mask, new[3])
@@ -196,7 +200,7 @@ def _differences(links: Links, leaf: Array, old: tuple[Array, ...], round_index:
     """
     copy, source, changed, width = old
     moved = leaf != source
-    news = moved & top_k_mask(jnp.where(moved, leaf - copy, 0.0), kept(links.downlink, leaf.size))
+    news = moved & top_k_mask(jnp.where(moved, leaf - copy, 0.0), coordinate_count(links.downlink, leaf.size))
     _, each = rounded(leaf, news, links.values, noise)
     each = jnp.maximum(each, 2)
     value = jnp.where(each == 2, rounded(leaf, news, "float16", noise)[0], leaf)

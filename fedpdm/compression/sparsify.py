@@ -16,20 +16,20 @@ from jax import Array, lax
 
 from fedpdm.errors import ConfigError
 
-__all__ = ["kept", "top_k_mask", "random_mask"]
+__all__ = ["coordinate_count", "top_k_mask", "random_mask"]
 
 _ROWS = 8  # XLA does not vectorise a reduction over one long axis, but it does vectorise a sum of that many rows
 _NOT_A_NUMBER = 0x7F800001  # just above the bits of infinity
 
 
-def kept(ratio: float, size: int) -> int:
+def coordinate_count(ratio: float, size: int) -> int:
     """How many of `size` coordinates are kept: floor(ratio * size), at least 1.
 
     The ratio counts as the decimal number it is written as, so that no rounding error takes one off.
 
     Examples
     --------
-    >>> kept(0.29, 100), kept(0.1, 7850), kept(0.001, 162)
+    >>> coordinate_count(0.29, 100), coordinate_count(0.1, 7850), coordinate_count(0.001, 162)
     (29, 785, 1)
     """
     if not 0 < ratio <= 1:
@@ -41,7 +41,7 @@ def kept(ratio: float, size: int) -> int:
 
 def _check(k: int, size: int) -> None:
     if not 1 <= k <= size:
-        raise ConfigError(f"Expected k={k} from 1 to the number of coordinates, {size}: see `kept`.")
+        raise ConfigError(f"Expected k={k} from 1 to the number of coordinates, {size}: see `coordinate_count`.")
 
 
 def _count(rows: list[Array]) -> Array:

@@ -1,13 +1,13 @@
 """A table of one's own as a data set: its schema, its test rows, its clients."""
 
-__all__ = ["OwnData", "load_own"]
+__all__ = ["CustomData", "load_custom"]
 
 import hashlib
 from typing import NamedTuple
 
 import numpy as np
 
-from fedpdm.config import Data
+from fedpdm.config import DataSection
 from fedpdm.data.datasets import Dataset
 from fedpdm.data.encoding import Encoded, encode
 from fedpdm.data.schema import Ignored, Schema, describe, read_schema, some, to_toml
@@ -19,7 +19,7 @@ TEST_SHARE = 0.2
 LEAST_ROWS = 2  # of a client: one to learn from, one to test with
 
 
-class OwnData(NamedTuple):
+class CustomData(NamedTuple):
     """An own table, ready to be dealt to clients, and what a person should be told about it."""
 
     dataset: Dataset
@@ -27,12 +27,12 @@ class OwnData(NamedTuple):
     notes: tuple[str, ...]
 
 
-def load_own(data: Data, private: bool = False) -> OwnData:
+def load_custom(data: DataSection, private: bool = False) -> CustomData:
     """Read the table that the section [data] of the settings names, encode it, and set test rows apart.
 
     Parameters
     ----------
-    data : Data
+    data : DataSection
         The settings; `data.name` is the path.
     private : bool
         A guarantee is claimed for the rows: then a schema that is read off them is refused.
@@ -69,10 +69,10 @@ def load_own(data: Data, private: bool = False) -> OwnData:
         clients=places[train].astype(np.int32) if schema.client else np.zeros(0, np.int32),
         client_names=tuple(map(str, names)),
     )
-    return OwnData(dataset, schema, (*notes, _shape(dataset)))
+    return CustomData(dataset, schema, (*notes, _shape(dataset)))
 
 
-def _schema(data: Data, table: Table, private: bool) -> tuple[Schema, tuple[str, ...]]:
+def _schema(data: DataSection, table: Table, private: bool) -> tuple[Schema, tuple[str, ...]]:
     """The schema that is named, or else one from the rows, with the lines that tell of it."""
     client = data.client_column
     if data.schema_file is not None:

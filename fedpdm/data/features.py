@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedpdm.config import Data
+from fedpdm.config import DataSection
 from fedpdm.data.datasets import ADULT_FEATURES, Dataset
 from fedpdm.data.feature_cache import content_key, remember
 from fedpdm.data.piecewise import ADULT_KNOTS, ADULT_LEFT_OUT, Knots, column_count, encode_table
@@ -159,7 +159,7 @@ class FeatureOptions(NamedTuple):
     features_seed: int = 0
 
 
-def options_of(data: Data) -> FeatureOptions:
+def options_of(data: DataSection) -> FeatureOptions:
     """The options in the settings."""
     options = FeatureOptions(**data.model_dump(include=set(FeatureOptions._fields)))
     if options.scattering_centre == "auto" and data.name in WRITTEN:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from fedpdm.choices import is_table
-from fedpdm.config import Config, Data
-from fedpdm.data.custom import load_own
+from fedpdm.config import Config, DataSection
+from fedpdm.data.custom import load_custom
 from fedpdm.data.datasets import Dataset, clip_norms, load_dataset
 from fedpdm.data.features import check_one_example_at_a_time, make_map, options_of, scale_features
 from fedpdm.data.federation import Federation, hold_out, make_federation
@@ -29,7 +29,7 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
     """
     data, schema = config.data, None
     if is_table(data.name):
-        dataset, schema, notes = load_own(data, private=config.privacy.mechanism == "sound")
+        dataset, schema, notes = load_custom(data, private=config.privacy.mechanism == "sound")
         if progress:
             print(f"{dataset.name}:", *notes, sep="\n", file=sys.stderr)
     else:
@@ -43,7 +43,7 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
     return make_federation(dataset, _deal(data, dataset))._replace(schema=schema)
 
 
-def _deal(data: Data, dataset: Dataset) -> list[np.ndarray]:
+def _deal(data: DataSection, dataset: Dataset) -> list[np.ndarray]:
     if data.partition == "column":
         return by_column(dataset.clients)
     dealing: dict[str, Any] = {}

@@ -137,7 +137,7 @@ def fetch(name: str, data_dir: Path | str | None = None, progress: bool = True, 
     named = data_dir or os.environ.get("FEDPDM_DATA")
     if named:
         folder = Path(named).expanduser()
-        contents = {file.name: _read_own(folder, name, file) for file in source.files}
+        contents = {file.name: _read_from_folder(folder, name, file) for file in source.files}
         origin = f"folder {folder}"
     else:
         say = notify or _to_stderr
@@ -159,7 +159,7 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _read_own(folder: Path, name: str, file: RawFile) -> bytes:
+def _read_from_folder(folder: Path, name: str, file: RawFile) -> bytes:
     """Read one file from the user's folder; a wrong one is said, and left as it is."""
     places = [folder / sub / (file.name + end) for sub in ("", name) for end in ("", ".gz")]
     path = next((place for place in places if place.is_file()), None)

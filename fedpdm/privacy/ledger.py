@@ -26,7 +26,7 @@ from fedpdm.errors import ConfigError, UserError
 from fedpdm.privacy.accounting import Relation, effective_multiplier, gdp_epsilon, gdp_mu
 from fedpdm.privacy.transaction import one_writer
 
-__all__ = ["Ledger", "Request", "Spend", "BudgetExceeded", "AlreadySpent"]
+__all__ = ["Ledger", "SpendRequest", "Spend", "BudgetExceeded", "AlreadySpent"]
 
 _ROOM = 1e-9
 _APPLICATION = 0x46504C31  # marks the file as a ledger of this layout
@@ -64,7 +64,7 @@ class AlreadySpent(UserError):
     """A release that is on record; sending it once more is another release, and has to be asked for as one."""
 
 
-class Request(NamedTuple):
+class SpendRequest(NamedTuple):
     """A Gaussian release asked for: add-remove `sensitivity`, noise of standard deviation `sigma`."""
 
     client: str
@@ -170,7 +170,7 @@ class Ledger:
         `AlreadySpent` if this job, client and round are on record.
         """
         with self._transaction():
-            granted = self._grant([Request(client, round, sensitivity, sigma)], mechanism_note, job)
+            granted = self._grant([SpendRequest(client, round, sensitivity, sigma)], mechanism_note, job)
             if granted[0] is None:
                 account, z = self._account(client), sigma / sensitivity
                 asked = gdp_epsilon(math.sqrt(account.spent + account.cost(z)), account.delta)
@@ -181,7 +181,7 @@ class Ledger:
                 )
         return granted[0]
 
-    def spend_many(self, requests: Iterable[Request], mechanism_note: str, job: str) -> list[bool]:
+    def spend_many(self, requests: Iterable[SpendRequest], mechanism_note: str, job: str) -> list[bool]:
         """Record, in order and in one transaction, what the budgets hold; tell for each request if it was granted.
 
         Same guarantee and same errors as `spend`, but a request beyond the budget is answered by False and leaves no
@@ -237,7 +237,7 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _grant(self, requests: Sequence[Request], mechanism_note: str, job: str) -> list[Spend | None]:
+    def _grant(self, requests: Sequence[SpendRequest], mechanism_note: str, job: str) -> list[Spend | None]:
         """Decide and record, inside a transaction of the caller."""
         accounts: dict[str, _Account] = {}
         answers: list[Spend | None] = []
@@ -285,14 +285,14 @@ class Ledger:
             ) from error
 
 
-def _validated(request: Request) -> Request:
+def _validated(request: SpendRequest) -> SpendRequest:
     """The same in types that SQLite stores as numbers."""
     client, number, sensitivity, sigma = request
     for name, value in (("sensitivity", sensitivity), ("sigma", sigma)):
         if not 0 < value < math.inf:
             raise ConfigError(f"Expected {name}={value} of client {client!r} in (0, inf): nothing was recorded.")
     try:
-        return Request(client, operator.index(number), float(sensitivity), float(sigma))
+        return SpendRequest(client, operator.index(number), float(sensitivity), float(sigma))
     except TypeError:
         raise ConfigError(f"Expected round={number!r} to be a whole number: nothing was recorded.") from None
 

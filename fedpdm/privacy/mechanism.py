@@ -3,7 +3,7 @@
     sound:  solve -> NOISE -> dual -> y -> message       everything behind the noise is post-processing
     paper:  solve -> dual -> y -> message -> NOISE       the order of the publication; its guarantee is nominal only
 
-A `Privacy` is a tuple of pure functions that `client_round` calls; each release comes with its cost, the squared ratio
+A `Mechanism` is a tuple of pure functions that `client_round` calls; each release comes with its cost, the squared ratio
 of sensitivity to noise, so that what is spent is added up from what was really done.
 """
 
@@ -18,7 +18,7 @@ from jax import Array
 from fedpdm.privacy.noise import SecureGaussian, simulation_noise
 from fedpdm.privacy.sensitivity import Number
 
-__all__ = ["Privacy", "Release", "Released", "untouched", "no_privacy", "sound", "sound_every_step", "paper", "secure"]
+__all__ = ["Mechanism", "Release", "Released", "untouched", "no_privacy", "sound", "sound_every_step", "paper", "secure"]
 
 
 class Release(NamedTuple):
@@ -40,7 +40,7 @@ class Released(NamedTuple):
     noise: Any  # standard deviation of the noise, in units of the local solution
 
 
-class Privacy(NamedTuple):
+class Mechanism(NamedTuple):
     """A mechanism as pure functions.
 
     Attributes
@@ -63,12 +63,12 @@ def untouched(value: Any, release: Release) -> Released:
     return Released(value, jnp.float32(0.0), jnp.float32(0.0))
 
 
-def no_privacy() -> Privacy:
+def no_privacy() -> Mechanism:
     """Nothing is noised, nothing is guaranteed."""
-    return Privacy("none", untouched, untouched)
+    return Mechanism("none", untouched, untouched)
 
 
-def sound(sensitivity: Callable[[Release], Number], noise_multiplier: float) -> Privacy:
+def sound(sensitivity: Callable[[Release], Number], noise_multiplier: float) -> Mechanism:
     """Gaussian noise on the local solution, `noise_multiplier` times its sensitivity.
 
     Parameters
@@ -91,10 +91,10 @@ def sound(sensitivity: Callable[[Release], Number], noise_multiplier: float) -> 
         sigma = jnp.asarray(noise_multiplier * sensitivity(release))
         return Released(x + simulation_noise(release.key, x.shape, sigma), jnp.float32(noise_multiplier**-2), sigma)
 
-    return Privacy("sound", release_solution, untouched)
+    return Mechanism("sound", release_solution, untouched)
 
 
-def sound_every_step(sensitivity: Callable[[Release], Number], noise_multiplier: float, steps: int) -> Privacy:
+def sound_every_step(sensitivity: Callable[[Release], Number], noise_multiplier: float, steps: int) -> Mechanism:
     """Gaussian noise on the full data gradient of every local step; for losses of which nothing but a clip is known.
 
     Formal guarantee
@@ -115,10 +115,10 @@ def sound_every_step(sensitivity: Callable[[Release], Number], noise_multiplier:
         """Noised already: at least the last step's noise is in it, and all of it is paid for."""
         return Released(x, jnp.float32(0.0), jnp.asarray(release.step_size * noise_multiplier * sensitivity(release)))
 
-    return Privacy("sound", release_solution, untouched, gradient_noise)
+    return Mechanism("sound", release_solution, untouched, gradient_noise)
 
 
-def paper(*, rho: float, clip: float, epsilon: float, delta: float, batch_size: int, share: float, rounds: int) -> Privacy:
+def paper(*, rho: float, clip: float, epsilon: float, delta: float, batch_size: int, share: float, rounds: int) -> Mechanism:
     r"""Theorems 1 and 2 to the letter, with the number of steps Q that was really taken.
 
     $s = 2 g \eta G \frac{1 - |1 - \rho\eta|^Q}{1 - |1 - \rho\eta|}$ with the gain g of the message (2 for FedPDM's y, which
@@ -146,7 +146,7 @@ def paper(*, rho: float, clip: float, epsilon: float, delta: float, batch_size: 
         ]
         return Released(jax.tree.unflatten(tree, noised), len(leaves) * ratio**2, s / ratio)
 
-    return Privacy("paper", untouched, release_message)
+    return Mechanism("paper", untouched, release_message)
 
 
 def secure(
@@ -155,7 +155,7 @@ def secure(
     margin: float,
     spend: Callable[[float, float], None],
     gaussian: SecureGaussian,
-) -> Privacy:
+) -> Mechanism:
     """`sound` for real data: noise from the operating system's randomness on a lattice, drawn on the host.
 
     Parameters
@@ -186,4 +186,4 @@ def secure(
         noised = gaussian.release(private, sigma).astype(np.float32)
         return Released(noised, np.float32(noise_multiplier**-2), np.float32(sigma))
 
-    return Privacy("sound", release_solution, untouched)
+    return Mechanism("sound", release_solution, untouched)

@@ -18,7 +18,7 @@ from fedpdm.privacy.accounting import (
     paper_sigma,
     participations_for,
 )
-from fedpdm.privacy.mechanism import Privacy, Release, sound, sound_every_step
+from fedpdm.privacy.mechanism import Mechanism, Release, sound, sound_every_step
 from fedpdm.privacy.sensitivity import Curvature, Number
 
 __all__ = ["MODES", "Plan", "choose_mode", "plan_sound", "plan_table"]
@@ -29,7 +29,7 @@ MODES = ("linearised", "contractive", "one-pass", "certified", "every-step", "ba
 class Plan(NamedTuple):
     """A sound mechanism, ready to run, with the numbers that its guarantee rests on."""
 
-    privacy: Privacy
+    privacy: Mechanism
     mode: str
     epsilon: float
     delta: float

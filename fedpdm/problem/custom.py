@@ -1,4 +1,4 @@
-"""Own losses and models: any JAX function of (parameters, features, labels), as a `Loss` that clients can train."""
+"""Custom losses and models: any JAX function of (parameters, features, labels), as a `Loss` that clients can train."""
 
 import math
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from jax.flatten_util import ravel_pytree
 
 from fedpdm.problem.losses import Loss
 
-__all__ = ["OwnModel", "own_model"]
+__all__ = ["CustomModel", "custom_model"]
 
 Parameters = Any  # any pytree of arrays
 
 
-class OwnModel(NamedTuple):
+class CustomModel(NamedTuple):
     """A model that is not a matrix of weights.
 
     Attributes
@@ -36,13 +36,13 @@ class OwnModel(NamedTuple):
     ravel: Callable[[Parameters], Array]
 
 
-def own_model(
+def custom_model(
     values: Callable[[Parameters, Array, Array], Array],
     scores: Callable[[Parameters, Array], Array],
     parameters: Parameters,
-    name: str = "own",
-) -> OwnModel:
-    """Make a model of one's own functions; training works on the parameters as one vector.
+    name: str = "custom",
+) -> CustomModel:
+    """Make a model from your own functions; training works on the parameters as one vector.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def own_model(
     >>> def values(p, features, labels):
     ...     return -jnp.take_along_axis(jax.nn.log_softmax(scores(p, features)), labels[:, None], axis=1)[:, 0]
     >>> start = {"in": jnp.ones((3, 4)), "out": jnp.zeros((4, 2))}
-    >>> model = own_model(values, scores, start)
+    >>> model = custom_model(values, scores, start)
     >>> loss = model.loss(clip=0.5)
     >>> loss.initial().shape, loss.gradient_bound(1.0)
     ((1, 20), 0.5)
@@ -109,4 +109,4 @@ def own_model(
             initial=lambda: start[None].astype(jnp.float32),
         )
 
-    return OwnModel(make, unravel, lambda tree: ravel_pytree(tree)[0])
+    return CustomModel(make, unravel, lambda tree: ravel_pytree(tree)[0])

@@ -40,7 +40,6 @@ SIMULATED = (
     "accuracy at a privacy level, not for releasing real data. The objective, the stationarity measure and (with a tolerance) "
     "the numbers of local steps in metrics.jsonl come from the data: diagnostics of the simulation, which nothing covers."
 )
-NOISE_NOTES = {"none": None, "paper": SIMULATED, "sound": SIMULATED}
 
 
 class FolderInUse(UserError):
@@ -234,7 +233,7 @@ def _manifest(config: Config, checksums: dict[str, str]) -> dict[str, Any]:
         },
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "git_commit": _git_commit(),
-        "noise": NOISE_NOTES[config.privacy.mechanism],
+        "noise": None if config.privacy.mechanism == "none" else SIMULATED,
     }
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedpdm.compression.indices import entropy_bits
-from fedpdm.compression.sparsify import kept
+from fedpdm.compression.sparsify import coordinate_count
 from fedpdm.config import Config
 from fedpdm.engines.simulation.simulation import Simulation
 from fedpdm.privacy.accounting import sampled_epsilon
@@ -48,7 +48,7 @@ def traffic_summary(config: Config, simulation: Simulation) -> dict[str, Any]:
     summary |= simulation.paper_bits(config.rounds.total)
     if traffic["index"]:
         vectors = len(jax.tree.leaves(simulation.setup.algorithm.gain(jnp.float32(1.0))))
-        least = entropy_bits(size, kept(c.uplink, size)) * vectors * int(simulation.taken_part().sum())
+        least = entropy_bits(size, coordinate_count(c.uplink, size)) * vectors * int(simulation.taken_part().sum())
         summary["index_bits_over_entropy"] = round(8 * traffic["index"] / least, 4)
     return summary
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from fedpdm.algorithms.local import step_size_at
 from fedpdm.engines.simulation.simulation import Roster, Simulation
-from fedpdm.privacy.ledger import Ledger, Request
+from fedpdm.privacy.ledger import Ledger, SpendRequest
 from fedpdm.privacy.plan import Plan
 
-__all__ = ["Books", "open_books", "client_name"]
+__all__ = ["SimulatedLedger", "open_simulated_ledger", "client_name"]
 
 
 def client_name(client: int) -> str:
@@ -20,7 +20,7 @@ def client_name(client: int) -> str:
     return f"client-{client}"
 
 
-class Books:
+class SimulatedLedger:
     """Gives or refuses participations from each client's budget, and adds up what was spent."""
 
     def __init__(self, ledger: Ledger, plan: Plan, simulation: Simulation, job: str):
@@ -50,11 +50,11 @@ class Books:
                 self._recorded.add((client, t))
         return answer
 
-    def _request(self, t: int, client: np.integer, name: str) -> Request:
+    def _request(self, t: int, client: np.integer, name: str) -> SpendRequest:
         examples = float(self._simulation.federation.sizes[client])
         step_size = float(step_size_at(self._simulation.setup.local, t))
         sensitivity = self._plan.sensitivity(step_size, examples)
-        return Request(name, t, sensitivity, self._plan.cost_multiplier() * sensitivity)
+        return SpendRequest(name, t, sensitivity, self._plan.cost_multiplier() * sensitivity)
 
     def summary(self) -> dict[str, Any]:
         """The guarantee, from what the ledger holds for the client that spent most."""
@@ -70,7 +70,7 @@ class Books:
         } | ({"schema_epsilon": plan.before[0]} if plan.before[0] else {})
 
 
-class NoBooks:
+class NoLedger:
     """Stands in where no mechanism spends anything."""
 
     def summary(self) -> dict[str, Any]:
@@ -78,12 +78,12 @@ class NoBooks:
 
 
 @contextmanager
-def open_books(path: Path, simulation: Simulation, job: str) -> Iterator[Books | NoBooks]:
+def open_simulated_ledger(path: Path, simulation: Simulation, job: str) -> Iterator[SimulatedLedger | NoLedger]:
     """The books of a run under the sound mechanism, set up to be asked before every release."""
     if simulation.plan is None:
-        yield NoBooks()
+        yield NoLedger()
         return
     with Ledger(path) as ledger:
-        books = Books(ledger, simulation.plan, simulation, job)
+        books = SimulatedLedger(ledger, simulation.plan, simulation, job)
         simulation.before_release = books.grant
         yield books

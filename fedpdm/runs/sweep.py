@@ -52,7 +52,7 @@ def _run(simulation: Simulation, config: Config) -> Result:
     simulation.restart(config.seed)
     began, compiled = time.perf_counter(), simulation.compile_seconds
     try:
-        rows = list(simulation.rows())
+        rows = list(simulation.run())
     except DivergedError as error:
         return {"config": digest(config), "version": VERSION, "seed": config.seed, "diverged": str(error)}
     seconds = time.perf_counter() - began - (simulation.compile_seconds - compiled)

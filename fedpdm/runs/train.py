@@ -11,7 +11,7 @@ from fedpdm.errors import UserError
 from fedpdm.runs.clients import describe_clients
 from fedpdm.runs.folder import RunFolder
 from fedpdm.runs.record import summarise
-from fedpdm.runs.simulated_ledger import open_books
+from fedpdm.runs.simulated_ledger import open_simulated_ledger
 
 __all__ = ["OnRows", "run"]
 
@@ -27,7 +27,7 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
         raise UserError(f"The data of {folder.path} differ from those that the run began with: cannot go on.")
     if simulation.federation.schema:
         folder.keep_schema(to_toml(simulation.federation.schema, SCHEMA_COMMENT))
-    with open_books(folder.path / "ledger.sqlite", simulation, job=digest(config)) as books:
+    with open_simulated_ledger(folder.path / "ledger.sqlite", simulation, job=digest(config)) as books:
         seconds = _train(folder, simulation, digest(config), on_rows)
         summary = summarise(config, simulation, folder, seconds) | books.summary()
     federation = simulation.federation

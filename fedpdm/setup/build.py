@@ -65,7 +65,7 @@ def build_setup(
 ) -> tuple[Setup, Plan | None]:
     """Problem, algorithm, local work and mechanism of these settings; the plan is that of the sound mechanism.
 
-    An own `loss` (see `fedpdm.problem.own_model`) or `penalty` takes the place of the one that the settings name.
+    A custom `loss` (see `fedpdm.problem.custom_model`) or `penalty` takes the place of the one that the settings name.
     """
     config = settled(config, federation)
     largest = lambda: float(np.linalg.norm(federation.features, axis=2).max())  # noqa: E731

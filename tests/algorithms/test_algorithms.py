@@ -30,7 +30,7 @@ def simulation(name: str, rounds: int = 25, **schedule) -> Simulation:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_objective_falls_on_ragged_clients(name):
-    rows = [row for row in simulation(name).rows() if "objective" in row]
+    rows = [row for row in simulation(name).run() if "objective" in row]
     assert rows[-1]["objective"] < 0.99 * rows[0]["objective"]
 
 
@@ -57,7 +57,7 @@ def test_chunks_of_every_length_share_one_compilation_and_give_the_same_model(na
     models = []
     for chunk in (1, 4, 25):
         run = simulation(name, diagnose_every=chunk)
-        list(run.rows())
+        list(run.run())
         assert len(run._compiled) == 4  # the first state, the first round with everybody, the others, the diagnosis
         models.append(run.model)
     np.testing.assert_array_equal(models[0], models[1])
@@ -73,8 +73,8 @@ def test_padding_does_not_matter(name):
     features = np.pad(federation.features, ((0, 0), (0, 0), (0, 0)))
     features[np.arange(features.shape[1]) >= federation.sizes[:, None]] = 1e6  # what padding holds is never read
     poisoned = Simulation(padded.setup, federation._replace(features=features), padded.schedule)
-    list(plain.rows())
-    rows = list(poisoned.rows())
+    list(plain.run())
+    rows = list(poisoned.run())
     np.testing.assert_array_equal(plain.model, poisoned.model)
     assert np.isfinite(rows[-1]["objective"])
     assert np.isfinite(rows[-1]["stationarity"])

@@ -87,7 +87,7 @@ def test_a_plain_second_implementation_gives_the_same_model(algorithm, weight):
         (federation.features[i, :size].astype(np.float64), federation.labels[i, :size])
         for i, size in enumerate(federation.sizes)
     ]
-    list(simulation.rows())
+    list(simulation.run())
     expected = plainly(algorithm.name, start, clients, rounds, weight)
     np.testing.assert_allclose(simulation.model, expected, atol=2e-5)
     assert np.abs(expected - start).max() > 0.1
@@ -152,7 +152,7 @@ def models(*algorithms, **options):
     results = []
     for algorithm in algorithms:
         simulation = simulate(algorithm, **options)
-        list(simulation.rows())
+        list(simulation.run())
         results.append(simulation.model)
     return results
 
@@ -178,7 +178,7 @@ def test_scaffold_with_everybody_and_one_step_is_gradient_descent():
     simulation = Simulation(setup, random_federation([20, 7, 13]), Schedule(6, 3))
     plain = Simulation(setup._replace(algorithm=fedavg()), random_federation([20, 7, 13]), Schedule(6, 3))
     for run in (simulation, plain):
-        list(run.rows())
+        list(run.run())
     np.testing.assert_allclose(simulation.model, plain.model, atol=1e-5)
 
 

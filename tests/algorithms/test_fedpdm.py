@@ -79,7 +79,7 @@ def test_server_rules_agree_under_full_participation():
     for rule in ("participants", "cached", "dual-memory"):
         setup = Setup(Problem(softmax(), penalties.l1(0.01)), fedpdm(rho=1.0, server_rule=rule), LocalPlan(3, 0, 0.3))
         simulation = Simulation(setup, federation, Schedule(rounds=12, participants=4))
-        list(simulation.rows())
+        list(simulation.run())
         models[rule] = simulation.model
     np.testing.assert_allclose(models["cached"], models["participants"], atol=1e-5)
     np.testing.assert_allclose(models["dual-memory"], models["participants"], atol=1e-5)
@@ -90,7 +90,7 @@ def test_dual_memory_recomputes_the_clients_duals_from_their_messages():
     algorithm = fedpdm(rho=2.0, server_rule="dual-memory")
     setup = Setup(Problem(softmax(), penalties.l1(0.01)), algorithm, LocalPlan(3, 2, 0.2))
     simulation = Simulation(setup, federation, Schedule(rounds=15, participants=2, all_first=False))
-    list(simulation.rows())
+    list(simulation.run())
     np.testing.assert_allclose(simulation.state.server.memory, simulation.state.clients.dual, atol=1e-5)
 
 
@@ -114,7 +114,7 @@ def test_reaches_the_centralised_optimum_on_digits():
     problem = Problem(softmax(), penalties.l2(ridge))
     setup = Setup(problem, fedpdm(rho=0.3), LocalPlan(20, 0, 0.3))
     simulation = Simulation(setup, federation, Schedule(rounds=300, participants=10, diagnose_every=100))
-    rows = list(simulation.rows())
+    rows = list(simulation.run())
 
     weights = np.concatenate([np.full(len(p), 1 / len(p) / len(parts)) for p in parts])
     features, labels = dataset.features[np.concatenate(parts)], dataset.labels[np.concatenate(parts)]
@@ -138,7 +138,7 @@ def test_a_fixed_point_is_where_the_stationarity_measure_vanishes():
     federation = random_federation([30, 30, 30])
     setup = Setup(Problem(softmax(), penalties.l1(0.02)), fedpdm(rho=0.5), LocalPlan(30, 0, 0.4))
     simulation = Simulation(setup, federation, Schedule(rounds=400, participants=3, diagnose_every=50))
-    rows = [row for row in simulation.rows() if "stationarity" in row]
+    rows = [row for row in simulation.run() if "stationarity" in row]
     assert rows[-1]["stationarity"] < 1e-8 < rows[0]["stationarity"]
     gradient = jax.grad(
         lambda x: jnp.mean(

@@ -11,7 +11,7 @@ from fedpdm.audit import attacks, audit
 from fedpdm.compression.sparsify import top_k_mask
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import gdp_epsilon
-from fedpdm.privacy.mechanism import Privacy, Release, untouched
+from fedpdm.privacy.mechanism import Mechanism, Release, untouched
 from fedpdm.privacy.plan import MODES
 from fedpdm.problem import softmax
 from fedpdm.setup.build import build_setup
@@ -119,7 +119,7 @@ def test_noise_behind_the_dual_is_found():
         # y = 2 x - ..., so that its noise is twice that of x
         return noised._replace(value=message + 2 * (noised.value - message))
 
-    result = run(setup._replace(privacy=Privacy("sound", untouched, release_message)), claim, "dual")
+    result = run(setup._replace(privacy=Mechanism("sound", untouched, release_message)), claim, "dual")
     assert result.breached
     assert result.measured_shift > 2 * result.theory_shift
 

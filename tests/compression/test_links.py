@@ -12,7 +12,7 @@ from fedpdm.algorithms import Broadcast, Examples, LocalPlan, Reports, feddyn, f
 from fedpdm.compression.indices import entropy_bits
 from fedpdm.compression.links import KINDS, Links, first_downlink, send_down, shared_support, support_radius
 from fedpdm.compression.messages import encode_message, receive
-from fedpdm.compression.sparsify import kept
+from fedpdm.compression.sparsify import coordinate_count
 from fedpdm.compression.wire import decode, encode, make_part
 from fedpdm.config import load_config, validate
 from fedpdm.data import federation_from_arrays
@@ -34,7 +34,7 @@ def simulate(links=Links(), algorithm=None, privacy=no_privacy(), rounds=9, pena
     problem = Problem(softmax(), penalty or penalties.l1(0.005))
     setup = Setup(problem, algorithm or fedpdm(rho=1.0), LocalPlan(4, 1, 0.3), privacy, links)
     simulation = Simulation(setup, random_federation(SIZES, features=8), Schedule(rounds, 3))
-    list(simulation.rows())
+    list(simulation.run())
     return simulation
 
 
@@ -105,7 +105,7 @@ def test_nothing_moves_outside_of_a_support(kind, algorithm):
     for t in range(3):
         before, clients = simulation.model, jax.tree.map(np.asarray, simulation.state.clients)
         support = np.asarray(shared_support(links, 0, t, jnp.asarray(before)))
-        assert support.sum() == kept(0.25, 24) == 6
+        assert support.sum() == coordinate_count(0.25, 24) == 6
         simulation.advance()
         np.testing.assert_array_equal(simulation.model[~support], before[~support])
         assert (simulation.model[support] != before[support]).any()
@@ -151,7 +151,7 @@ def test_counted_bytes_are_those_of_the_encoded_message(kind, values):
     leaves, masks = jax.tree.leaves(result.message), jax.tree.leaves(result.packed.sent)
     parts = [make_part(np.asarray(v), np.asarray(m), shared=links.has_support) for v, m in zip(leaves, masks, strict=True)]
     assert len(parts) == 2
-    assert all(part.values.size == kept(0.3, 24) for part in parts)
+    assert all(part.values.size == coordinate_count(0.3, 24) for part in parts)
     assert int(result.packed.bytes) == len(encode(parts, values))
 
 
@@ -347,7 +347,7 @@ def test_every_algorithm_runs_privately_over_thin_links(name, kind):
         ],
     )
     simulation = build_simulation(config, build_federation(config, progress=False))
-    rows = list(simulation.rows())
+    rows = list(simulation.run())
     assert np.isfinite(rows[-1]["objective"])
     assert 0 < rows[-1]["uplink_bytes"] < 0.5 * 4 * 650 * simulation.taken_part().sum() * (2 if name == "scaffold" else 1)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedpdm.compression.sparsify import kept, random_mask, top_k_mask
+from fedpdm.compression.sparsify import coordinate_count, random_mask, top_k_mask
 from fedpdm.errors import ConfigError
 
 top = jax.jit(top_k_mask, static_argnums=1)
@@ -110,20 +110,32 @@ def test_random_mask_is_uniform_over_sets_and_over_coordinates():
 
 
 def test_kept_reads_the_ratio_as_the_decimal_that_was_written():
-    assert (kept(0.1, 7850), kept(0.29, 100), kept(0.57, 100), kept(0.07, 100), kept(0.3, 10)) == (785, 29, 57, 7, 3)
-    assert (kept(1.0, 162), kept(1, 162), kept(1e-9, 162), kept(0.05, 7850), kept(np.float32(0.5), 3)) == (162, 162, 1, 392, 1)
+    assert (
+        coordinate_count(0.1, 7850),
+        coordinate_count(0.29, 100),
+        coordinate_count(0.57, 100),
+        coordinate_count(0.07, 100),
+        coordinate_count(0.3, 10),
+    ) == (785, 29, 57, 7, 3)
+    assert (
+        coordinate_count(1.0, 162),
+        coordinate_count(1, 162),
+        coordinate_count(1e-9, 162),
+        coordinate_count(0.05, 7850),
+        coordinate_count(np.float32(0.5), 3),
+    ) == (162, 162, 1, 392, 1)
     for percent in range(1, 101):
         for size in (1, 81, 100, 162, 7850, 10**7):
-            assert kept(percent / 100, size) == max(1, percent * size // 100)
+            assert coordinate_count(percent / 100, size) == max(1, percent * size // 100)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: kept(0.0, 5), "ratio=0.0 in"),
-        (lambda: kept(1.1, 5), "ratio=1.1 in"),
-        (lambda: kept(float("nan"), 5), "ratio=nan in"),
-        (lambda: kept(0.5, 0), "size=0"),
+        (lambda: coordinate_count(0.0, 5), "ratio=0.0 in"),
+        (lambda: coordinate_count(1.1, 5), "ratio=1.1 in"),
+        (lambda: coordinate_count(float("nan"), 5), "ratio=nan in"),
+        (lambda: coordinate_count(0.5, 0), "size=0"),
         (lambda: top_k_mask(jnp.zeros(3), 0), "k=0 from 1 to the number of coordinates, 3"),
         (lambda: top_k_mask(jnp.zeros((2, 2)), 5), "k=5 from 1 to the number of coordinates, 4"),
         (lambda: random_mask(jax.random.key(0), (3,), 4), "k=4"),

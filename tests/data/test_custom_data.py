@@ -13,7 +13,7 @@ import pytest
 
 from fedpdm.cli.main import main
 from fedpdm.config import Config, load_config, validate
-from fedpdm.data.custom import load_own
+from fedpdm.data.custom import load_custom
 from fedpdm.data.datasets import ADULT_COLUMNS, encode_adult
 from fedpdm.data.encoding import encode
 from fedpdm.data.prepare import build_federation, settled
@@ -132,7 +132,7 @@ def test_predict_is_the_test_accuracy_on_the_test_rows(private_run, hospital):
     """The saved model, fed from the file, scores what training measured: schema, map and cut are all in it."""
     folder, _, _ = private_run
     model = load_model(folder)
-    own = load_own(model.config.data)
+    own = load_custom(model.config.data)
     table = read_table(hospital)
     features, _ = model.features(table)
     test = {tuple(row) for row in own.dataset.test_features.tolist()}

@@ -16,7 +16,7 @@ def main() -> None:
     federation = random_federation([12] * 8)
     for settings in json.loads(sys.argv[1]):
         simulation = build_simulation(load_config("plain", settings), federation)
-        rows = list(simulation.rows())
+        rows = list(simulation.run())
         name = " ".join(settings)
         found[name] = {"model": np.asarray(simulation.model).tolist(), "shared_by": simulation.devices, "last": rows[-1]}
     print(json.dumps(found))

@@ -48,13 +48,13 @@ def config_of(algorithm: str = "fedpdm", rule: str = "dual-memory", *more: str):
 def test_the_store_changes_nothing(monkeypatch, algorithm: str, rule: str) -> None:
     federation = random_federation(SIZES)
     whole = build_simulation(config_of(algorithm, rule), federation)
-    rows = list(whole.rows())
+    rows = list(whole.run())
     monkeypatch.setattr(module, "LARGE", 100)
     lazy = federation._replace(features=OnDemand(federation.features), labels=OnDemand(federation.labels))
     windowed = build_simulation(config_of(algorithm, rule), lazy)
     assert windowed._brings_data
     assert windowed._stores == (algorithm not in ("fedavg", "fedprox"))
-    assert list(windowed.rows()) == rows
+    assert list(windowed.run()) == rows
     np.testing.assert_array_equal(windowed.model, whole.model)
     np.testing.assert_array_equal(windowed.averaged_model, whole.averaged_model)
     assert lazy.features.read <= 30, "nobody's data were read but the participants'"
@@ -70,14 +70,14 @@ def test_a_private_run_checks_what_it_reads(monkeypatch) -> None:
     models = []
     for held in (features, OnDemand(features)):
         simulation = build_simulation(config, federation._replace(features=held))
-        list(simulation.rows())
+        list(simulation.run())
         models.append(simulation.model)
     assert simulation._brings_data
     np.testing.assert_array_equal(models[0], models[1])
     beyond = features.copy()
     beyond[simulation._roster[0][0][0], 0] *= 100
     with pytest.raises(ConfigError, match="above the radius 1"):
-        list(build_simulation(config, federation._replace(features=OnDemand(beyond))).rows())
+        list(build_simulation(config, federation._replace(features=OnDemand(beyond))).run())
 
 
 def test_a_run_with_a_store_is_killed_and_goes_on(monkeypatch, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_run_with_a_store_is_killed_and_goes_on(monkeypatch, tmp_path: Path) -
     monkeypatch.setattr(module, "LARGE", 100)
     federation, config = random_federation(SIZES), config_of()
     expected = build_simulation(config, federation)
-    list(expected.rows())
+    list(expected.run())
 
     with closing(RunFolder.create(tmp_path / "run", config, federation.checksums)) as folder:
         log = folder.path / "clients.log"

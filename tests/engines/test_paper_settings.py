@@ -15,7 +15,7 @@ def mnist():
 
 def last_accuracies(mnist, *settings: str) -> np.ndarray:
     config = load_config("paper-mnist", ["rounds.total=100", "metrics.diagnose_every=100", *settings])
-    rows = list(build_simulation(config, mnist).rows())
+    rows = list(build_simulation(config, mnist).run())
     return np.array([row["test_accuracy"] for row in rows[-20:]])
 
 
@@ -30,14 +30,14 @@ def test_mnist_accuracy_is_that_of_the_paper_s_model_and_caching_steadies_it(mni
 def test_the_literal_reading_gives_the_zero_model(mnist):
     config = load_config("paper-mnist", ["rounds.total=20", "problem.penalty_scale=mean"])
     simulation = build_simulation(config, mnist)
-    list(simulation.rows())
+    list(simulation.run())
     assert not simulation.model.any()
 
 
 def test_softmax_with_a_tuned_rho_goes_above_88_per_cent(mnist):
     config = load_config("plain", ["rounds.total=40"])
     simulation = build_simulation(config, mnist)
-    rows = list(simulation.rows())
+    rows = list(simulation.run())
     assert rows[-1]["test_accuracy"] > 0.88
     assert rows[-1]["nonzero_fraction"] < 0.6
 
@@ -46,7 +46,7 @@ def test_adult_runs_with_one_class_per_client():
     config = load_config("paper-adult", ["rounds.total=10", "problem.loss=softmax", "algorithm.rho=0.1"])
     federation = build_federation(config, progress=False)
     assert (federation.label_counts > 0).sum(axis=1).max() == 1
-    rows = list(build_simulation(config, federation).rows())
+    rows = list(build_simulation(config, federation).run())
     assert rows[-1]["objective"] < rows[0]["objective"]
 
 
@@ -60,7 +60,7 @@ def sparse_accuracy(mnist, kind: str, *, plain_mean: bool = False) -> float:
             server_update=lambda state, reports, penalty: algorithm.server_update(state, reports._replace(sent=None), penalty)
         )
         simulation.setup = simulation.setup._replace(algorithm=forgetful)
-    return float(np.mean([row["test_accuracy"] for row in simulation.rows()][-10:]))
+    return float(np.mean([row["test_accuracy"] for row in simulation.run()][-10:]))
 
 
 def test_p1_and_top_k_against_rand_k_at_a_tenth_of_the_uplink(mnist):

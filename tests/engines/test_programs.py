@@ -58,7 +58,7 @@ def test_settings_that_differ_in_numbers_compile_once(federation, name):
     models = {}
     for settings in (first, second):
         simulation = build_simulation(load_config("plain", [*common, *settings]), federation)
-        list(simulation.rows())
+        list(simulation.run())
         models[settings[0]] = simulation
     kept = models[second[0]]
     assert kept.compilations == 0, "the second run compiles nothing"

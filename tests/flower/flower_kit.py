@@ -10,7 +10,7 @@ import numpy as np
 
 from fedpdm.config import Config, load_config
 from fedpdm.engines.flower.client.client import Node, answer
-from fedpdm.engines.flower.client.node_data import Source
+from fedpdm.engines.flower.client.node_data import NodeSource
 from fedpdm.engines.flower.compile_cache import use_compile_cache
 from fedpdm.engines.flower.protocol import Reply, Request
 from fedpdm.engines.flower.server.coordinator import Coordinator
@@ -82,7 +82,7 @@ def make_nodes(folder: Path, policy: str = POLICY, clients: int = CLIENTS) -> li
         features, labels = own_arrays(client)
         path = folder / f"own-{client}.npz"
         np.savez(path, features=features, labels=labels, classes=CLASSES)
-        nodes.append(Node(Source(client, path, None, None), folder / f"client-{client}", folder / "policy.toml"))
+        nodes.append(Node(NodeSource(client, path, None, None), folder / f"client-{client}", folder / "policy.toml"))
     return nodes
 
 

@@ -28,7 +28,7 @@ from fedpdm.algorithms import ALGORITHMS
 from fedpdm.data import federation_from_arrays
 from fedpdm.engines.flower.client.app import node_of
 from fedpdm.engines.flower.client.client import ACCOUNT, Node, answer, introduce
-from fedpdm.engines.flower.client.node_data import Source, cut_norms
+from fedpdm.engines.flower.client.node_data import NodeSource, cut_norms
 from fedpdm.engines.flower.client.policy import load_policy
 from fedpdm.engines.flower.client.store import open_store
 from fedpdm.engines.flower.processes.status import client_status
@@ -56,7 +56,7 @@ def test_the_model_is_the_simulators(algorithm: str, settings: list[str], tmp_pa
         row, dropped = one_round(server, nodes)
         assert not dropped
     simulation = build_simulation(config, federation())
-    rows = list(simulation.rows())
+    rows = list(simulation.run())
     np.testing.assert_allclose(server.model, simulation.model, atol=2e-6)
     assert np.abs(simulation.model).max() > 0.05
     assert (row["uplink_bytes"], row["downlink_bytes"]) == (rows[-1]["uplink_bytes"], rows[-1]["downlink_bytes"])
@@ -69,7 +69,7 @@ def test_mini_batches_are_the_simulators(tmp_path: Path) -> None:
     while not server.done:
         one_round(server, nodes)
     simulation = build_simulation(config, federation())
-    list(simulation.rows())
+    list(simulation.run())
     np.testing.assert_allclose(server.model, simulation.model, atol=2e-6)
     assert not spends(nodes[0])
 
@@ -461,7 +461,7 @@ def test_a_table_is_encoded_by_the_public_schema_whatever_rows_a_node_has(tmp_pa
     polars.read_csv(tmp_path / "1.csv").write_parquet(tmp_path / "1.parquet")
     (tmp_path / "policy.toml").write_text(PERMISSIVE)
     nodes = [
-        Node(Source(i, tmp_path / name, schema, None), tmp_path / f"client-{i}", tmp_path / "policy.toml")
+        Node(NodeSource(i, tmp_path / name, schema, None), tmp_path / f"client-{i}", tmp_path / "policy.toml")
         for i, name in enumerate(("0.csv", "1.parquet"))
     ]
     config = configure("data.name=own", "data.clients=2", "rounds.participants=0", "data.scaling=bounded")
@@ -476,14 +476,14 @@ def test_a_table_is_encoded_by_the_public_schema_whatever_rows_a_node_has(tmp_pa
     unlabelled, paid = tmp_path / "unlabelled.csv", tmp_path / "paid.toml"
     unlabelled.write_text("\n".join([header, *rows[:9], rows[9].rpartition(",")[0] + ","]) + "\n")
     paid.write_text(schema.read_text() + "\n[cost]\nepsilon = 0.5\ndelta = 1e-6\n")
-    for source in (Source(0, unlabelled, schema, None), Source(0, tmp_path / "0.csv", paid, None)):
+    for source in (NodeSource(0, unlabelled, schema, None), NodeSource(0, tmp_path / "0.csv", paid, None)):
         node = Node(source, tmp_path / "other", tmp_path / "policy.toml")
         assert introduce(node, server.introduction()).refused == "data"
 
 
 def test_the_server_cannot_name_a_file_of_the_node(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text(PERMISSIVE)
-    node = Node(Source(0, None, None, None), tmp_path / "client", tmp_path / "policy.toml")
+    node = Node(NodeSource(0, None, None, None), tmp_path / "client", tmp_path / "policy.toml")
     request = first_request(tmp_path / "run")
     for name in ("/etc/passwd", "../secret.csv", "sklearn:wine"):
         reply = answer(node, with_settings(request, data={"name": name}))

@@ -114,7 +114,7 @@ def test_the_model_of_real_processes_is_the_simulators(site: Site) -> None:
     manifest = json.loads((out / "manifest.json").read_bytes())
     config = validate(manifest["config"])
     simulation = build_simulation(config, build_federation(config))
-    rows = list(simulation.rows())
+    rows = list(simulation.run())
     np.testing.assert_allclose(read_models(out)["model"], simulation.model, atol=2e-6)
     assert summary["test_accuracy"] == pytest.approx(rows[-1]["test_accuracy"], abs=1e-6)
     assert (summary["uplink_bytes"], summary["downlink_bytes"]) == (rows[-1]["uplink_bytes"], rows[-1]["downlink_bytes"])

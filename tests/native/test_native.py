@@ -89,7 +89,7 @@ def test_runs_with_and_without_the_kernel_agree(monkeypatch, algorithm, tmp_path
     for switch in ("1", "0"):
         monkeypatch.setenv(SWITCH, switch)
         simulation = build_simulation(config, federation)
-        list(simulation.rows())
+        list(simulation.run())
         models.append(simulation.model)
     assert np.abs(models[0]).max() > 0.01
     np.testing.assert_allclose(models[0], models[1], atol=2e-6)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.privacy.accounting import epsilon_of, gdp_epsilon, noise_multiplier_for, participations_for
-from fedpdm.privacy.ledger import AlreadySpent, BudgetExceeded, Ledger, Request
+from fedpdm.privacy.ledger import AlreadySpent, BudgetExceeded, Ledger, SpendRequest
 
 BUDGET = (1.0, 1e-5, "add-remove")
 
@@ -61,7 +61,7 @@ def test_the_room_for_rounding_lets_nothing_else_through(ledger):
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.floats(3.0, 30.0), min_size=10, max_size=30), st.sampled_from(["add-remove", "replace-one"]))
 def test_recorded_releases_never_compose_to_more_than_the_budget(tmp_path_factory, multipliers, relation):
-    requests = [Request("a", t, 0.1, 0.1 * z) for t, z in enumerate(multipliers)]
+    requests = [SpendRequest("a", t, 0.1, 0.1 * z) for t, z in enumerate(multipliers)]
     with Ledger(tmp_path_factory.mktemp("ledger") / "ledger.db") as ledger:
         ledger.open_budget("a", 1.0, 1e-5, relation)
         granted = ledger.spend_many(requests, "test", "job")
@@ -101,7 +101,7 @@ def test_the_same_release_is_refused_the_second_time(ledger):
     with pytest.raises(AlreadySpent, match="round 3 of job 'job'"):
         ledger.spend("a", 3, 1.0, 50.0, "note", "job")
     with pytest.raises(AlreadySpent):
-        ledger.spend_many([Request("a", 4, 1.0, 50.0), Request("a", 4, 1.0, 50.0)], "note", "job")
+        ledger.spend_many([SpendRequest("a", 4, 1.0, 50.0), SpendRequest("a", 4, 1.0, 50.0)], "note", "job")
     assert [row.round for row in ledger.rows()] == [3]  # and nothing of the batch
     ledger.spend("a", 3, 1.0, 50.0, "note", "another job")
 
@@ -134,11 +134,11 @@ def test_budgets_are_set_once(ledger):
 @pytest.mark.parametrize("value", [0.0, -1.0, math.inf, -math.inf, math.nan])
 @pytest.mark.parametrize("name", ["sensitivity", "sigma"])
 def test_numbers_that_are_no_noise_are_refused_by_name(ledger, name, value):
-    request = Request("a", 1, 1.0, 50.0)._replace(**{name: value})
+    request = SpendRequest("a", 1, 1.0, 50.0)._replace(**{name: value})
     with pytest.raises(ConfigError, match=f"{name}={value} "):
         ledger.spend(**request._asdict(), mechanism_note="", job="job")
     with pytest.raises(ConfigError, match=f"{name}={value} "):
-        ledger.spend_many([Request("a", 0, 1.0, 50.0), request], "", "job")
+        ledger.spend_many([SpendRequest("a", 0, 1.0, 50.0), request], "", "job")
     assert ledger.rows() == []
 
 
@@ -202,7 +202,7 @@ def test_a_file_that_is_no_ledger_is_refused_and_left_as_it_is(tmp_path, content
     elif content == "torn":
         with Ledger(path) as ledger:
             ledger.open_budget("a", *BUDGET)
-            ledger.spend_many([Request("a", t, 1.0, 500.0) for t in range(200)], "note", "job")
+            ledger.spend_many([SpendRequest("a", t, 1.0, 500.0) for t in range(200)], "note", "job")
         whole = path.read_bytes()
         path.write_bytes(whole[:8192] + os.urandom(4096) + whole[12288:])
     else:
@@ -230,7 +230,7 @@ def test_batches_are_fast_and_do_what_single_spends_do(tmp_path):
         ledger.open_budgets(clients, *BUDGET)
         granted = []
         for first in range(0, 100, 25):  # the budgets end in the middle of a batch
-            batch = [Request(c, t, 0.1, 0.1 * z) for t in range(first, first + 25) for c in clients]
+            batch = [SpendRequest(c, t, 0.1, 0.1 * z) for t in range(first, first + 25) for c in clients]
             granted += ledger.spend_many(batch, "test", "job")
         assert time.perf_counter() - start < 10
         assert granted == [True] * 6000 + [False] * 4000
@@ -243,7 +243,7 @@ def test_batches_are_fast_and_do_what_single_spends_do(tmp_path):
 WORKER = """
 import sys, time
 from contextlib import nullcontext
-from fedpdm.privacy.ledger import BudgetExceeded, Ledger, Request
+from fedpdm.privacy.ledger import BudgetExceeded, Ledger, SpendRequest
 mode, path, job, z = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
 ledger = Ledger(path)
 ledger.open_budget("a", 1.0, 1e-5, "add-remove")
@@ -260,7 +260,7 @@ sys.stdin.readline()
 for number in range(40):
     try:
         if mode == "batch":
-            ledger.spend_many([Request("a", number, 1.0, z)], "test", job)
+            ledger.spend_many([SpendRequest("a", number, 1.0, z)], "test", job)
         else:
             ledger.spend("a", number, 1.0, z, "test", job)
     except BudgetExceeded:

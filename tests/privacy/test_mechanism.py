@@ -28,7 +28,7 @@ from fedpdm.privacy.accounting import (
     paper_sigma,
     sampled_epsilon,
 )
-from fedpdm.privacy.mechanism import Privacy, Released, no_privacy, paper, sound, sound_every_step
+from fedpdm.privacy.mechanism import Mechanism, Released, no_privacy, paper, sound, sound_every_step
 from fedpdm.privacy.plan import Plan, choose_mode, plan_sound
 from fedpdm.privacy.sensitivity import Curvature
 from fedpdm.problem import Problem, penalties, softmax
@@ -82,7 +82,7 @@ def data_of(federation: Federation, client: int) -> Examples:
     return Examples(*arrays, jnp.int32(client))
 
 
-def small_setup(privacy: Privacy, local: LocalPlan = LocalPlan(5, 0, 0.3)) -> Setup:
+def small_setup(privacy: Mechanism, local: LocalPlan = LocalPlan(5, 0, 0.3)) -> Setup:
     return Setup(Problem(softmax(0.5), penalties.l1(0.01), 0.1), fedpdm(rho=0.5), local, privacy)
 
 
@@ -127,7 +127,7 @@ def test_noise_of_size_zero_changes_no_bit():
     results = []
     for privacy in (no_privacy(), sound(lambda release: 0.0, 2.0)):
         simulation = Simulation(small_setup(privacy), federation, Schedule(rounds=10, participants=2, diagnose_every=5))
-        results.append((list(simulation.rows()), simulation.state))
+        results.append((list(simulation.run()), simulation.state))
     (rows, state), (same_rows, same_state) = results
     assert rows == same_rows
     assert not state.spent.any()
@@ -358,7 +358,7 @@ def test_the_ledger_refuses_what_the_roster_would_allow(tmp_path, digits):
     assert (summary["rounds"], len(ledger_rows(tmp_path))) == (12, 20)
     assert summary["epsilon"] <= 3.0 * (1 + 1e-9)
     np.testing.assert_allclose(simulation.state.spent, 2 / simulation.plan.noise_multiplier**2, rtol=1e-6)
-    list(capped.rows())
+    list(capped.run())
     np.testing.assert_array_equal(simulation.model, capped.model)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedpdm.config import load_config
-from fedpdm.data.custom import load_own
+from fedpdm.data.custom import load_custom
 from fedpdm.data.prepare import build_federation
 from fedpdm.data.schema import Category, Cost, Ignored, Number, parse_schema, to_toml
 from fedpdm.data.tables import Table, table_from_columns
@@ -138,4 +138,4 @@ def test_the_cost_of_the_schema_is_part_of_the_run_s_budget(many, tmp_path):
     for wrong in (["privacy.epsilon=1.0"], ["privacy.epsilon=3.0", "privacy.relation=replace-one"]):
         with pytest.raises(ConfigError, match="read off the rows with epsilon=1"):
             build_simulation(load_config("table", [*settings, *wrong]), federation)
-    assert load_own(config.data, private=True).schema.cost is not None
+    assert load_custom(config.data, private=True).schema.cost is not None

@@ -14,7 +14,7 @@ from conftest import random_federation
 from fedpdm.config import load_config
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.errors import ConfigError
-from fedpdm.problem import own_model, penalties, softmax
+from fedpdm.problem import custom_model, penalties, softmax
 
 NETWORK = Path(__file__).parents[2] / "examples" / "network"
 PLAIN = ["data.clients=3", "rounds.participants=3", "rounds.all_first=false", "rounds.total=4", "local.batch_size=0"]
@@ -31,7 +31,7 @@ def cross_entropy(parameters, features, labels):
 
 
 def linear_model(start):
-    return own_model(cross_entropy, linear_scores, {"weights": start})
+    return custom_model(cross_entropy, linear_scores, {"weights": start})
 
 
 def network_values(parameters, features, labels):
@@ -42,14 +42,14 @@ def network_values(parameters, features, labels):
 def small_network(seed=0):
     one, other = jax.random.split(jax.random.key(seed))
     start = {"in": jax.random.normal(one, (5, 4)), "out": jax.random.normal(other, (4, 3))}
-    return own_model(network_values, lambda p, x: jnp.tanh(x @ p["in"]) @ p["out"], start, name="network")
+    return custom_model(network_values, lambda p, x: jnp.tanh(x @ p["in"]) @ p["out"], start, name="network")
 
 
 def test_softmax_written_as_an_own_loss_trains_the_same_model(small_federation):
     built_in = build_simulation(load_config("plain", PLAIN), small_federation)
     own = linear_model(built_in.state.server.x0)
     written = build_simulation(load_config("plain", PLAIN), small_federation, loss=own.loss)
-    rows, others = list(built_in.rows()), list(written.rows())
+    rows, others = list(built_in.run()), list(written.run())
     np.testing.assert_allclose(own.unravel(written.model)["weights"], built_in.model, atol=1e-5)
     assert others[-1]["objective"] == pytest.approx(rows[-1]["objective"], rel=1e-4)
     assert others[-1]["stationarity"] == pytest.approx(rows[-1]["stationarity"], rel=1e-3)

@@ -24,7 +24,7 @@ def test_results_are_those_of_single_runs_and_are_not_computed_twice(tmp_path):
     assert said == [(1, 2), (2, 2)]
     for config, result in zip(configs(), results, strict=True):
         simulation = build_simulation(config, build_federation(config, progress=False))
-        rows = list(simulation.rows())
+        rows = list(simulation.run())
         assert result["last"] == rows[-1]["test_accuracy"]
         assert result["accuracy"] == [row["test_accuracy"] for row in rows]
         assert result["uplink_bytes"][-1] == rows[-1]["uplink_bytes"]

@@ -15,7 +15,7 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
 from fedpdm.compression.links import first_downlink
-from fedpdm.compression.sparsify import kept
+from fedpdm.compression.sparsify import coordinate_count
 from fedpdm.data.federation import Federation
 from fedpdm.engines.simulation.client_store import ClientStore
 from fedpdm.engines.simulation.one_round import FLOAT_COLUMNS, INTEGER_COLUMNS, device_mesh, one_round
@@ -63,7 +63,7 @@ class Simulation:
     >>> federation = federation_from_arrays([(x[:20], y[:20]), (x[20:], y[20:])], x, y)
     >>> setup = Setup(Problem(softmax(), penalties.l1(0.001)), fedpdm(rho=1.0), LocalPlan(5, 0, 0.5))
     >>> simulation = Simulation(setup, federation, Schedule(rounds=30, participants=2))
-    >>> rows = list(simulation.rows())
+    >>> rows = list(simulation.run())
     >>> rows[-1]["round"], rows[-1]["test_accuracy"] > 0.9
     (30, True)
     """
@@ -142,8 +142,8 @@ class Simulation:
         count = self.round - self._tail_start
         return np.asarray(self.state.tail_sum) / count if count > 0 else self.model
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Run to the end, giving one row of measurements per round."""
+    def run(self) -> Iterator[dict[str, Any]]:
+        """Train to the end; yields one row of measurements per round."""
         while not self.done:
             yield from self.advance()
 
@@ -256,7 +256,7 @@ class Simulation:
     def paper_bits(self, rounds: int) -> dict[str, int]:
         """Bits of the first `rounds` rounds by the paper's formula 32 k T K, each way."""
         links, size = self.setup.links, self.state.server.x0.size
-        each = {"uplink": kept(links.uplink, size), "downlink": kept(links.downlink, size)}
+        each = {"uplink": coordinate_count(links.uplink, size), "downlink": coordinate_count(links.downlink, size)}
         return {f"{link}_bits_paper": 32 * k * rounds * self.schedule.participants for link, k in each.items()}
 
     @property

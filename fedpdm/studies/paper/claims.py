@@ -37,13 +37,13 @@ from fedpdm.studies.paper.effects import (
 from fedpdm.studies.paper.figures import panels
 from fedpdm.studies.statistics import t_interval, verdict
 
-__all__ = ["CLAIMS", "Claim", "judge", "judge_all"]
+__all__ = ["CLAIMS", "PaperClaim", "judge", "judge_all"]
 
 DATA = {"a": "Adult", "b": "MNIST"}
 TREND = "least-squares slope of the accuracy over the rank of the setting"
 
 
-class Claim(NamedTuple):
+class PaperClaim(NamedTuple):
     id: str
     claim: str
     check: str  # what is positive when the claim holds
@@ -51,7 +51,7 @@ class Claim(NamedTuple):
     effect: Effect
 
 
-def judge(claim: Claim, table: Table) -> dict[str, Any]:
+def judge(claim: PaperClaim, table: Table) -> dict[str, Any]:
     """The effect of a claim with its interval and verdict, as it goes into claims.json."""
     effects = claim.effect(table)
     interval = t_interval(effects)
@@ -82,86 +82,86 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _sparsification() -> Iterator[Claim]:
+def _sparsification() -> Iterator[PaperClaim]:
     both2, both3 = ("fig2a", "fig2b"), ("fig3a", "fig3b")
     for p, data in DATA.items():
         name = f"fig2{p}"
         check = "smallest step in uplink bytes between neighbouring alpha_U, top-k and rand-k, as a share of the cost at 1"
-        yield Claim(f"{name}-cost", f"{data}: the uplink cost falls with alpha_U", check, (name,), cost_falls(name))
+        yield PaperClaim(f"{name}-cost", f"{data}: the uplink cost falls with alpha_U", check, (name,), cost_falls(name))
         for curve in ("top-k", "rand-k"):
             text = f"{data}, {curve}: a smaller alpha_U loses accuracy"
-            yield Claim(f"{name}-loss-{curve}", text, f"{TREND}: alpha_U", (name,), over_points(name, curve))
+            yield PaperClaim(f"{name}-loss-{curve}", text, f"{TREND}: alpha_U", (name,), over_points(name, curve))
         text = f"{data}: top-k is above rand-k"
         check = "top-k minus rand-k, mean over the ratios below 1"
-        yield Claim(f"{name}-top-k", text, check, (name,), lambda table, name=name: list(top_k_gap(table, name)))
+        yield PaperClaim(f"{name}-top-k", text, check, (name,), lambda table, name=name: list(top_k_gap(table, name)))
     text = "Adult is less sensitive to alpha_U than MNIST"
-    yield Claim("fig2-sensitivity", text, f"{TREND}: alpha_U, MNIST minus Adult, top-k", both2, more_sensitive("fig2"))
+    yield PaperClaim("fig2-sensitivity", text, f"{TREND}: alpha_U, MNIST minus Adult, top-k", both2, more_sensitive("fig2"))
     text, check = "Top-k is above rand-k on MNIST most of all", "the gap of fig2b-top-k minus that of fig2a-top-k"
-    yield Claim("fig2-gap", text, check, both2, lambda table: list(top_k_gap(table, "fig2b") - top_k_gap(table, "fig2a")))
+    yield PaperClaim("fig2-gap", text, check, both2, lambda table: list(top_k_gap(table, "fig2b") - top_k_gap(table, "fig2a")))
     for p, data in DATA.items():
         text = f"{data}: a smaller alpha_D loses accuracy"
-        yield Claim(f"fig3{p}-loss", text, f"{TREND}: alpha_D, top-k", (f"fig3{p}",), over_points(f"fig3{p}", "top-k"))
+        yield PaperClaim(f"fig3{p}-loss", text, f"{TREND}: alpha_D, top-k", (f"fig3{p}",), over_points(f"fig3{p}", "top-k"))
     text = "MNIST is more sensitive to alpha_D than Adult"
-    yield Claim("fig3-sensitivity", text, f"{TREND}: alpha_D, MNIST minus Adult, top-k", both3, more_sensitive("fig3"))
+    yield PaperClaim("fig3-sensitivity", text, f"{TREND}: alpha_D, MNIST minus Adult, top-k", both3, more_sensitive("fig3"))
 
 
-def _privacy_and_penalties() -> Iterator[Claim]:
+def _privacy_and_penalties() -> Iterator[PaperClaim]:
     for p, data, most in (("a", "Adult", "epsilon 1"), ("b", "MNIST", "epsilon 30")):
         name = f"fig4{p}"
         text = f"{data}: more epsilon is better"
-        yield Claim(f"{name}-epsilon", text, f"{TREND}: epsilon, without DP last", (name,), over_curves(name, 1.0))
+        yield PaperClaim(f"{name}-epsilon", text, f"{TREND}: epsilon, without DP last", (name,), over_curves(name, 1.0))
         text, check = f"{data}: without DP is best", f"without DP minus {most}"
-        yield Claim(f"{name}-none", text, check, (name,), difference(name, "without DP", most))
+        yield PaperClaim(f"{name}-none", text, check, (name,), difference(name, "without DP", most))
         check = "last quarter minus first quarter of the test accuracies, mean over the curves"
-        yield Claim(f"{name}-rounds", f"{data}: accuracy rises with rounds", check, (name,), rises(name))
+        yield PaperClaim(f"{name}-rounds", f"{data}: accuracy rises with rounds", check, (name,), rises(name))
     for p, data in DATA.items():
         text = f"{data}: a smaller beta is better"
-        yield Claim(f"fig5{p}-beta", text, f"minus the {TREND}: beta", (f"fig5{p}",), over_curves(f"fig5{p}", -1.0))
+        yield PaperClaim(f"fig5{p}-beta", text, f"minus the {TREND}: beta", (f"fig5{p}",), over_curves(f"fig5{p}", -1.0))
     for without, with_noise, data in (("a", "b", "Adult"), ("c", "d", "MNIST")):
         pair = (f"fig6{without}", f"fig6{with_noise}")
         text, check = f"{data}, without DP: a smaller gamma is better", f"minus the {TREND}: gamma"
-        yield Claim(f"{pair[0]}-gamma", text, check, pair[:1], over_curves(pair[0], -1.0))
+        yield PaperClaim(f"{pair[0]}-gamma", text, check, pair[:1], over_curves(pair[0], -1.0))
         text, check = f"{data}, with DP: a larger gamma is better", f"{TREND}: gamma"
-        yield Claim(f"{pair[1]}-gamma", text, check, pair[1:], over_curves(pair[1], 1.0))
+        yield PaperClaim(f"{pair[1]}-gamma", text, check, pair[1:], over_curves(pair[1], 1.0))
         text, check = f"{data}: accuracy is better without DP", "without minus with DP, mean over gamma"
-        yield Claim(f"fig6-{data.lower()}-noise", text, check, pair, noise_costs(*pair))
+        yield PaperClaim(f"fig6-{data.lower()}-noise", text, check, pair, noise_costs(*pair))
 
 
-def _comparisons() -> Iterator[Claim]:
+def _comparisons() -> Iterator[PaperClaim]:
     titles = {panel.name: panel.title for panel in panels()}
     for figure in ("fig7", "fig8"):
         for name in (f"{figure}{p}" for p in "abcd"):
             for other in BASELINES:
                 text = f"{titles[name]}: FedPDM is above {other}"
                 effect = difference(name, "FedPDM", other)
-                yield Claim(f"{name}-{other.lower()}", text, f"FedPDM minus {other}", (name,), effect)
+                yield PaperClaim(f"{name}-{other.lower()}", text, f"FedPDM minus {other}", (name,), effect)
     for without, with_noise, data in (("fig7a", "fig7b", "Adult"), ("fig7c", "fig7d", "MNIST")):
         pair = (without, with_noise)
         text, check = f"{data}: every algorithm loses by DP", "without minus with DP, mean over the algorithms"
-        yield Claim(f"fig7-{data.lower()}-noise", text, check, pair, noise_costs(*pair))
+        yield PaperClaim(f"fig7-{data.lower()}-noise", text, check, pair, noise_costs(*pair))
         text, check = f"{data}: FedPDM loses least by DP", "mean loss of the baselines minus that of FedPDM"
-        yield Claim(f"fig7-{data.lower()}-robust", text, check, pair, more_robust(*pair))
+        yield PaperClaim(f"fig7-{data.lower()}-robust", text, check, pair, more_robust(*pair))
 
 
-def _properties() -> Iterator[Claim]:
+def _properties() -> Iterator[PaperClaim]:
     for p, data in DATA.items():
         base = f"fig2{p}"
         text, check = f"{data}: the element-wise mean is above the plain mean", "top-k, alpha_U 0.1: element-wise minus plain"
-        yield Claim(f"P1{p}", text, check, (base,), element_wise(base, f"P1{p}"))
+        yield PaperClaim(f"P1{p}", text, check, (base,), element_wise(base, f"P1{p}"))
         text = f"{data}: the uplink is 50 % x alpha_U of sending (x, lambda), as encoded"
         check = f"{TOLERANCE} minus the largest relative distance from that, top-k, alpha_U below 1, indices included"
-        yield Claim(f"P2{p}-encoded", text, check, (base,), cost_ratio(base))
+        yield PaperClaim(f"P2{p}-encoded", text, check, (base,), cost_ratio(base))
         text = f"{data}: ratios of 1 give DP-FedPDM exactly"
         check = f"{ROUNDING} minus the largest difference of the models, as a share of the largest coordinate, after 10 rounds"
-        yield Claim(f"P4{p}", text, check, (base,), exact(f"P4{p}"))
+        yield PaperClaim(f"P4{p}", text, check, (base,), exact(f"P4{p}"))
         text = f"{data}: the running mean of P falls like 1/T to a floor"
         check = f"R^2 of the fit a/T + c with a > 0, minus {FIT}; without noise"
-        yield Claim(f"T3{p}", text, check, (f"fig4{p}",), falls_like_one_over_t(f"T3{p}"))
+        yield PaperClaim(f"T3{p}", text, check, (f"fig4{p}",), falls_like_one_over_t(f"T3{p}"))
     for p, data in (("a", "Adult"), ("c", "MNIST")):
         text, check = f"{data}: one vector, half of what two take", f"{TOLERANCE} minus |bytes over SCAFFOLD's / 0.5 - 1|"
-        yield Claim(f"P2-{data.lower()}-half", text, check, (f"fig7{p}",), half_of_two_vectors(f"fig7{p}"))
+        yield PaperClaim(f"P2-{data.lower()}-half", text, check, (f"fig7{p}",), half_of_two_vectors(f"fig7{p}"))
         text, check = f"{data}: the L1 penalty gives a sparse model", "share of non-zeros at gamma 0 minus at gamma 0.5"
-        yield Claim(f"P3-{data.lower()}", text, check, (f"fig6{p}",), sparser(f"fig6{p}"))
+        yield PaperClaim(f"P3-{data.lower()}", text, check, (f"fig6{p}",), sparser(f"fig6{p}"))
 
 
 CLAIMS = (*_sparsification(), *_privacy_and_penalties(), *_comparisons(), *_properties())

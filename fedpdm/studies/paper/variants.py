@@ -17,8 +17,8 @@ import numpy as np
 from jax import Array
 
 from fedpdm.algorithms import Algorithm, Broadcast, Reports
-from fedpdm.compression.sparsify import kept, top_k_mask
-from fedpdm.config import Config, Data, digest, validate
+from fedpdm.compression.sparsify import coordinate_count, top_k_mask
+from fedpdm.config import Config, DataSection, digest, validate
 from fedpdm.data import Federation
 from fedpdm.data.prepare import build_federation
 from fedpdm.engines.simulation.build import build_simulation
@@ -80,7 +80,7 @@ def with_ratios_of_one(algorithm: Algorithm) -> Algorithm:
     """Algorithm 2 with both ratios 1: top-k of all d coordinates, both ways, and the element-wise mean over the masks."""
 
     def selected(leaf: Array) -> Array:
-        return top_k_mask(leaf, kept(1.0, leaf.size))
+        return top_k_mask(leaf, coordinate_count(1.0, leaf.size))
 
     def broadcast(state: Any) -> Broadcast:
         return jax.tree.map(lambda leaf: jnp.where(selected(leaf), leaf, 0.0), algorithm.broadcast(state))
@@ -121,7 +121,7 @@ def _run_plain_mean(config: Config, federation: Federation) -> Callable[[int], d
 
     def run(seed: int) -> dict[str, Any]:
         simulation.restart(seed)
-        return {"last": list(simulation.rows())[-1]["test_accuracy"]}
+        return {"last": list(simulation.run())[-1]["test_accuracy"]}
 
     return run
 
@@ -132,7 +132,7 @@ def _run_ratios_of_one(config: Config, federation: Federation) -> Callable[[int]
     def run(seed: int) -> dict[str, Any]:
         for simulation in pair:
             simulation.restart(seed)
-            list(simulation.rows())
+            list(simulation.run())
         largest = np.abs(pair[0].model).max() or 1.0
         return {"difference": float(np.abs(pair[0].model - pair[1].model).max() / largest)}
 
@@ -144,7 +144,7 @@ def _run_stationarity(config: Config, federation: Federation) -> Callable[[int],
 
     def run(seed: int) -> dict[str, Any]:
         simulation.restart(seed)
-        rows = [row for row in simulation.rows() if row["round"] % every == 0]
+        rows = [row for row in simulation.run() if row["round"] % every == 0]
         return {"round": [row["round"] for row in rows], "stationarity": [row["stationarity"] for row in rows]}
 
     return run
@@ -166,7 +166,7 @@ def _changed(config: Config, federation: Federation, change: Callable[[Algorithm
 
 @functools.lru_cache(maxsize=1)
 def _federation(data: str) -> Federation:
-    section = Data.model_validate_json(data)
+    section = DataSection.model_validate_json(data)
     return build_federation(
         validate({"data": section.model_dump(), "rounds": {"participants": min(30, section.clients)}}), progress=False
     )

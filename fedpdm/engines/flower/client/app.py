@@ -25,7 +25,7 @@ def node_of(settings: dict[str, Any]) -> Any:
     the folder in the environment variable FEDPDM_NODES holds `policy.toml` and a state folder per client.
     """
     from fedpdm.engines.flower.client.client import Node
-    from fedpdm.engines.flower.client.node_data import Source
+    from fedpdm.engines.flower.client.node_data import NodeSource
 
     nodes = os.environ.get(NODES_VARIABLE)
     if "client" not in settings and "partition-id" in settings and nodes:
@@ -38,7 +38,7 @@ def node_of(settings: dict[str, Any]) -> Any:
                 "--node-config \"client=0 state-dir='/path/to/state' policy='/path/to/policy.toml'\"."
             )
     files = (Path(settings[key]) if key in settings else None for key in ("data-path", "schema", "data-dir"))
-    return Node(Source(settings["client"], *files), Path(settings["state-dir"]), Path(settings["policy"]))
+    return Node(NodeSource(settings["client"], *files), Path(settings["state-dir"]), Path(settings["policy"]))
 
 
 @app.query()

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedpdm.compression.messages import encode_message
 from fedpdm.config import Config, digest, validate
-from fedpdm.engines.flower.client.node_data import Source, load_examples
+from fedpdm.engines.flower.client.node_data import NodeSource, load_examples
 from fedpdm.engines.flower.client.policy import check, check_plan, load_policy
 from fedpdm.engines.flower.client.store import Store, open_store
 from fedpdm.engines.flower.client.work import Work
@@ -43,7 +43,7 @@ _OWN_MATTER = ("data", "diverged", "folder", "error")
 class Node(NamedTuple):
     """What a client knows of itself, from its own configuration."""
 
-    source: Source
+    source: NodeSource
     state_dir: Path
     policy: Path
 

@@ -16,10 +16,10 @@ from fedpdm.engines.flower.protocol import Refused
 from fedpdm.errors import DataError
 from fedpdm.runs.folder import atomic_write
 
-__all__ = ["OwnExamples", "Source", "load_examples", "cut_norms"]
+__all__ = ["ClientExamples", "NodeSource", "load_examples", "cut_norms"]
 
 
-class Source(NamedTuple):
+class NodeSource(NamedTuple):
     """Where a node finds its examples."""
 
     client: int
@@ -28,7 +28,7 @@ class Source(NamedTuple):
     data_dir: Path | None  # where known data sets are looked for
 
 
-class OwnExamples(NamedTuple):
+class ClientExamples(NamedTuple):
     """A client's examples behind the public map, and the public number of classes."""
 
     features: np.ndarray  # [n, d] float32
@@ -36,7 +36,7 @@ class OwnExamples(NamedTuple):
     classes: int
 
 
-def load_examples(source: Source, config: Config, cache: Path) -> OwnExamples:
+def load_examples(source: NodeSource, config: Config, cache: Path) -> ClientExamples:
     """The examples, prepared as the settings say.
 
     A new process starts for every message, so what was prepared is kept in the folder `cache` under a name made of the
@@ -45,7 +45,7 @@ def load_examples(source: Source, config: Config, cache: Path) -> OwnExamples:
     path = cache / f"examples-{_key(source, config)}.npz"
     if path.is_file():
         with np.load(path) as arrays:
-            return OwnExamples(arrays["features"], arrays["labels"], int(arrays["classes"]))
+            return ClientExamples(arrays["features"], arrays["labels"], int(arrays["classes"]))
     examples = _part(source, config) if source.path is None else _file(source.path, source.schema, config)
     content = io.BytesIO()
     np.savez(content, features=examples.features, labels=examples.labels, classes=examples.classes)
@@ -61,7 +61,7 @@ def cut_norms(features: np.ndarray, radius: float) -> np.ndarray:
     return exact * np.minimum(1.0, limit / np.maximum(norms, limit))
 
 
-def _key(source: Source, config: Config) -> str:
+def _key(source: NodeSource, config: Config) -> str:
     about = [config.data.model_dump(mode="json"), config.privacy.mechanism, source.client]
     for path in (source.path, source.schema):
         if path is None:
@@ -74,7 +74,7 @@ def _key(source: Source, config: Config) -> str:
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _part(source: Source, config: Config) -> OwnExamples:
+def _part(source: NodeSource, config: Config) -> ClientExamples:
     from fedpdm.data.prepare import build_federation  # slow to import, and seldom needed
 
     if is_table(config.data.name):
@@ -86,14 +86,14 @@ def _part(source: Source, config: Config) -> OwnExamples:
     if not 0 <= source.client < known.clients:
         raise DataError(f"Client {source.client} is none of the {known.clients} clients: count from 0.")
     size = int(known.sizes[source.client])
-    return OwnExamples(known.features[source.client, :size], known.labels[source.client, :size], known.classes)
+    return ClientExamples(known.features[source.client, :size], known.labels[source.client, :size], known.classes)
 
 
-def _file(path: Path, schema: Path | None, config: Config) -> OwnExamples:
+def _file(path: Path, schema: Path | None, config: Config) -> ClientExamples:
     from fedpdm.data.prepare import prepare
 
     dataset = prepare(config, _read_npz(path) if schema is None else _read_table(path, schema))
-    return OwnExamples(dataset.features, dataset.labels, len(dataset.class_names))
+    return ClientExamples(dataset.features, dataset.labels, len(dataset.class_names))
 
 
 def _read_table(path: Path, schema_path: Path) -> Dataset:

@@ -16,9 +16,9 @@ from fedpdm.compression.links import shared_support
 from fedpdm.compression.messages import LARGEST
 from fedpdm.compression.wire import WireError, decode, spread
 from fedpdm.config import Config
-from fedpdm.engines.flower.client.node_data import OwnExamples, cut_norms
+from fedpdm.engines.flower.client.node_data import ClientExamples, cut_norms
 from fedpdm.engines.flower.protocol import Refused, Request
-from fedpdm.privacy.mechanism import Privacy, Release, secure
+from fedpdm.privacy.mechanism import Mechanism, Release, secure
 from fedpdm.privacy.noise import SecureGaussian
 from fedpdm.privacy.plan import Plan
 from fedpdm.privacy.rounding import Shape, iterate_bound, sensitivity_margin
@@ -32,7 +32,7 @@ SpendFn = Callable[[float, float], None]  # (sensitivity, sigma); records a rele
 class Work:
     """The computation of one message."""
 
-    def __init__(self, config: Config, request: Request, own: OwnExamples, setup: Setup, plan: Plan | None) -> None:
+    def __init__(self, config: Config, request: Request, own: ClientExamples, setup: Setup, plan: Plan | None) -> None:
         self.config, self.request, self.own, self.setup, self.plan = config, request, own, setup, plan
         algorithm, shape = setup.algorithm, (own.classes, own.features.shape[1])
         zeros = np.zeros(shape, np.float32)
@@ -64,7 +64,7 @@ class Work:
         support = jax.jit(partial(shared_support, links))(seed, t, self.broadcast.x0) if links.has_support else None
         return client_round(setup, Examples(*rows), state, self.broadcast, t, key, support, Compiled(double))
 
-    def _secure(self, state: Any, radius: float, spend: SpendFn) -> Privacy:
+    def _secure(self, state: Any, radius: float, spend: SpendFn) -> Mechanism:
         """The secure mechanism for this round: everything that it rests on is public."""
         plan, setup, t = self.plan, self.setup, self.request.round
         assert plan is not None

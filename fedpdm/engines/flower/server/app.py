@@ -129,8 +129,8 @@ def _test_data(config: Config, options: ServerOptions) -> tuple[Any, tuple[int, 
     if options.test == "none":
         return None, None, {}
     from fedpdm.data.prepare import build_federation
-    from fedpdm.engines.flower.server.coordinator import Test
+    from fedpdm.engines.flower.server.coordinator import TestSet
 
     known = build_federation(config, Path(options.data_dir) if options.data_dir else None, progress=False)
     shape = known.classes, known.features.shape[2]
-    return Test(known.test_features, known.test_labels), shape, known.checksums
+    return TestSet(known.test_features, known.test_labels), shape, known.checksums

@@ -15,10 +15,10 @@ from jax import Array
 
 from fedpdm.compression.links import Downlink, first_downlink, send_down, shared_support
 from fedpdm.compression.messages import Received, encode_broadcast, receive
-from fedpdm.compression.sparsify import kept
+from fedpdm.compression.sparsify import coordinate_count
 from fedpdm.config import Config, digest
 from fedpdm.engines.flower.protocol import Reply, Request
-from fedpdm.engines.flower.server.replies import Said, sorted_out
+from fedpdm.engines.flower.server.replies import NodeAnswer, valid_replies
 from fedpdm.engines.flower.server.run_folder import NOISE_NOTES
 from fedpdm.engines.flower.setting import deployed_setup
 from fedpdm.engines.simulation.state import initial_model
@@ -29,13 +29,13 @@ from fedpdm.problem.objective import accuracy
 from fedpdm.rounds import server_round, travel_at
 from fedpdm.runs.folder import RunFolder
 
-__all__ = ["Coordinator", "ServerState", "Test"]
+__all__ = ["Coordinator", "CoordinatorState", "TestSet"]
 
 NAME_BYTES = 16  # of a message's name
 ANY_SIZE = 2**31 - 1  # the server does not know the clients' sizes; each checks its own
 
 
-class ServerState(NamedTuple):
+class CoordinatorState(NamedTuple):
     """All that must survive the server's process."""
 
     server: Any
@@ -47,7 +47,7 @@ class ServerState(NamedTuple):
     traffic: Array  # [2] mebibytes and bytes, up; [2] down
 
 
-class Test(NamedTuple):
+class TestSet(NamedTuple):
     """What the server measures accuracy with; nobody's private data."""
 
     features: np.ndarray
@@ -57,7 +57,7 @@ class Test(NamedTuple):
 class Coordinator:
     """The rounds of one job, from the folder's checkpoint if there is one."""
 
-    def __init__(self, config: Config, folder: RunFolder, job: str, noise: str, shape: tuple[int, int], test: Test | None):
+    def __init__(self, config: Config, folder: RunFolder, job: str, noise: str, shape: tuple[int, int], test: TestSet | None):
         self.config, self.folder, self.job, self.noise, self.test = config, folder, job, noise, test
         self.setup, self.plan = deployed_setup(config, ANY_SIZE)
         r = config.rounds
@@ -78,11 +78,11 @@ class Coordinator:
         self._began = time.perf_counter()
         self._sent: tuple[Any, Downlink, int] | None = None  # broadcast, notes, bytes of the round that is under way
 
-    def _first_state(self, shape: tuple[int, int]) -> ServerState:
+    def _first_state(self, shape: tuple[int, int]) -> CoordinatorState:
         clients, algorithm = self.config.data.clients, self.setup.algorithm
         x0 = initial_model(self.config.seed, shape)
         server = algorithm.init_server(x0, clients)
-        return ServerState(
+        return CoordinatorState(
             server,
             first_downlink(algorithm.broadcast(server), clients),
             jnp.zeros_like(x0),
@@ -125,14 +125,14 @@ class Coordinator:
             for client in asked
         }
 
-    def take(self, asked: dict[int, Request], replies: Iterable[Said]) -> tuple[dict[str, Any], list[str]]:
+    def take(self, asked: dict[int, Request], replies: Iterable[NodeAnswer]) -> tuple[dict[str, Any], list[str]]:
         """End the round with what came in: the row of measurements, and a line for every reply that is not used.
 
         `replies` are pairs of the client that a node stands for and what it said. Nothing of a reply that is malformed, late,
         replayed, not finite, or not asked for reaches the model.
         """
         assert self._sent is not None, "requests first"
-        messages, dropped = sorted_out(asked, replies)
+        messages, dropped = valid_replies(asked, replies)
         received = self._receive(messages)
         dropped += [f"client {client}: {reason}" for client, reason in received.refused.items()]
         used = {client: reply for client, reply in messages.items() if client not in received.refused}
@@ -198,7 +198,7 @@ class Coordinator:
         c = self.config.compression
         row |= {"uplink_bytes": up, "downlink_bytes": down}
         for link, share in (("uplink", c.uplink), ("downlink", c.downlink)):
-            row[f"{link}_bits_paper"] = 32 * kept(share, size) * self.round * r.participants
+            row[f"{link}_bits_paper"] = 32 * coordinate_count(share, size) * self.round * r.participants
         return row
 
     def traffic(self) -> tuple[int, int]:

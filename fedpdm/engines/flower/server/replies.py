@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from fedpdm.engines.flower.protocol import Refused, Reply, Request
 
-__all__ = ["Said", "sorted_out"]
+__all__ = ["NodeAnswer", "valid_replies"]
 
-Said = tuple[int, Reply | Refused]  # the client that a node stands for, and what it said
+NodeAnswer = tuple[int, Reply | Refused]  # the client that a node stands for, and what it said
 
 
-def sorted_out(asked: dict[int, Request], replies: Iterable[Said]) -> tuple[dict[int, Reply], list[str]]:
+def valid_replies(asked: dict[int, Request], replies: Iterable[NodeAnswer]) -> tuple[dict[int, Reply], list[str]]:
     """Replies by client, in the order of the clients; and what is wrong with the others."""
     messages: dict[int, Reply] = {}
     dropped: list[str] = []
