@@ -146,7 +146,9 @@ def solve(
     def data_gradient(x: Array, step: Array) -> Array:
         gradient = problem.loss.gradient(x, *batch_of(step))
         if plan.batch_clip:
-            gradient = gradient * jnp.minimum(1.0, plan.batch_clip / (jnp.linalg.norm(gradient) + 1e-30))
+            norm = jnp.linalg.norm(gradient)
+            cut = gradient * jnp.minimum(1.0, plan.batch_clip / (norm + 1e-30))
+            gradient = jnp.where(jnp.isfinite(norm), cut, 0.0)  # 0 * inf would be NaN
         return gradient if gradient_noise is None else gradient + gradient_noise(step, x.shape)
 
     def smooth_gradient(x: Array, step: Array) -> Array:

@@ -72,6 +72,7 @@ def schema(
     client_column: Annotated[str | None, typer.Option(help="The column that says whose row it is.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Read the rows with noise: the budget of this release.")] = None,
     delta: Annotated[float, typer.Option(help="Delta of that release.")] = 1e-6,
+    features: Annotated[int | None, typer.Option(help="With --epsilon, of a LibSVM file: the number of its columns.")] = None,
 ) -> None:
     """Print what the columns of a table are, as TOML, to look at, to change, and to pass as --schema.
 
@@ -88,7 +89,8 @@ def schema(
     else:
         from fedpdm.privacy.schema_release import release_schema
 
-        found, comment = release_schema(read_table(table), label, client_column, epsilon, delta), RELEASE_COMMENT
+        found = release_schema(read_table(table), label, client_column, epsilon, delta, features=features)
+        comment = RELEASE_COMMENT
     for note in found.notes:
         print(note, file=sys.stderr)
     print(to_toml(found.schema, comment.format(table=table)), end="")

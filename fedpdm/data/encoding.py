@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fedpdm.data.schema import Category, Number, Schema, some
-from fedpdm.data.tables import MISSING, MISSING_NUMBERS, Table
+from fedpdm.data.tables import MISSING, MISSING_NUMBERS, Table, number_word
 from fedpdm.errors import DataError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def as_words(series: "polars.Series", declared: Sequence[str] = ()) -> list[str 
         return [
             None if word is None or (word.lower() in MISSING and word not in declared) else word for word in series.to_list()
         ]
-    return [None if value is None else f"{value:.15g}" for value in series.to_list()]
+    return [None if value is None else number_word(value) for value in series.to_list()]
 
 
 def _encode_number(column: Number, table: Table, name: str, notes: list[str]) -> np.ndarray:

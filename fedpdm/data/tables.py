@@ -1,6 +1,16 @@
 """Tables of one's own: CSV, Parquet, NPZ and LibSVM files, and what Python holds, as named columns."""
 
-__all__ = ["Table", "FORMATS", "MISSING", "MISSING_NUMBERS", "read_table", "table_from_columns", "table_from_bunch", "nearest"]
+__all__ = [
+    "Table",
+    "FORMATS",
+    "MISSING",
+    "MISSING_NUMBERS",
+    "read_table",
+    "table_from_columns",
+    "table_from_bunch",
+    "nearest",
+    "number_word",
+]
 
 import csv
 import difflib
@@ -40,7 +50,8 @@ class Table(NamedTuple):
     checksum : str
         SHA-256 of the file.
     sparse : bool
-        A column that is not there is zero everywhere: LibSVM files leave zeros out.
+        A column that is not there is zero everywhere: LibSVM files leave zeros out. Which columns are there depends on the
+        rows, then.
     """
 
     name: str
@@ -165,11 +176,11 @@ def _series(values: Any, name: str) -> "polars.Series":
     if isinstance(values, pl.Series):
         series = values.alias(name)
     else:
-        array = np.asarray(values)
+        # an array of objects keeps every value of a list as it is: a common type would let one row change how others are read
+        array = np.asarray(values, None if hasattr(values, "dtype") else object)
         if array.ndim != 1:
             raise DataError(f"column {name!r} has shape {array.shape}: give one value per row")
-        # a list of Python values keeps None and mixed types, which an array of objects would hide from polars
-        series = pl.Series(name, array if array.dtype.kind in "iufb" else [_plain(v) for v in array.tolist()], strict=False)
+        series = pl.Series(name, array if array.dtype.kind in "iufb" else _alike(array.tolist()), strict=False)
     if series.dtype.is_numeric():
         numbers = series.cast(pl.Float64)
         return numbers.set(~numbers.is_finite().fill_null(True), None)
@@ -177,8 +188,25 @@ def _series(values: Any, name: str) -> "polars.Series":
     return words.set((words == "").fill_null(False), None)
 
 
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and value != value else value
+def _alike(values: list[Any]) -> list[float | None] | list[str | None]:
+    """Numbers if all of them are, else words: a number has the same word there as in a column of numbers."""
+    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+    known = [None if isinstance(value, float) and value != value else value for value in plain]
+    if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in known):
+        return [None if value is None else float(value) for value in known]
+    return [None if value is None else _word(value) for value in known]
+
+
+def _word(value: Any) -> str:
+    """One value as a word, whatever the others of its column are."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return number_word(float(value)) if isinstance(value, int | float) else str(value)
+
+
+def number_word(value: float) -> str:
+    """A number as a word: 7.0 is "7"."""
+    return f"{value:.15g}"
 
 
 def _decoded(line: bytes) -> str:

@@ -177,7 +177,7 @@ def secure(
     """
 
     def release_solution(x: Any, release: Release) -> Released:
-        private = np.asarray(x, np.float64)
+        private = gaussian.within(x)
         share = 1 + (int(release.steps) + 20) * 2.0**-23
         public = release._replace(**{name: float(getattr(release, name)) for name in ("step_size", "examples", "public_slope")})
         bound = float(sensitivity(public)) * share + margin

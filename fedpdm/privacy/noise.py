@@ -137,6 +137,15 @@ class SecureGaussian:
         noised = _discrete_gaussian(lattice.ravel().tolist(), steps)
         return np.asarray(noised, dtype=np.float64).reshape(lattice.shape) / self.lattice_scale
 
+    def within(self, x: ArrayLike) -> np.ndarray:
+        """x in float64, cut to the lattice's range, NaN at 0: so that no release is refused because of its value.
+
+        Where x was in range for every data set this changes nothing, and cutting moves no two values apart.
+        """
+        largest = _LARGEST / self.lattice_scale
+        exact = np.asarray(x, np.float64)
+        return np.clip(np.where(np.isnan(exact), 0.0, exact), -largest, largest)
+
     def _steps(self, sigma: float) -> float:
         steps = sigma * self.lattice_scale
         if not _SMALLEST <= steps <= _LARGEST:

@@ -18,6 +18,7 @@ __all__ = ["release_schema", "Cells", "cells_of", "Thresholds", "thresholds_for"
 LEAST, MOST = -10, 40  # the grid of numbers: 0, and +-[2^k, 2^(k+1)] for k from LEAST to MOST
 SIDE = MOST - LEAST + 1
 MISSING = 2 * SIDE + 1  # the cell after those of the grid
+MOST_FEATURES = 100_000  # columns of a LibSVM file
 FALSE_ALARM = 1e-4  # chance that any empty cell of the grid passes; a matter of usefulness, not of privacy
 
 NoiseFn = Callable[[list[int], float], list[int]]
@@ -39,7 +40,13 @@ class Thresholds(NamedTuple):
 
 
 def release_schema(
-    table: Table, label: str, client: str | None, epsilon: float, delta: float, noise: NoiseFn | None = None
+    table: Table,
+    label: str,
+    client: str | None,
+    epsilon: float,
+    delta: float,
+    noise: NoiseFn | None = None,
+    features: int | None = None,
 ) -> Inferred:
     """Read bounds, levels and classes off the rows with discrete Laplace noise.
 
@@ -61,11 +68,13 @@ def release_schema(
         The budget of this release.
     noise : callable, optional
         `(counts, scale) -> noised counts`, for tests.
+    features : int, optional
+        Of a LibSVM file: the public number of its columns x1, x2, ...; those that occur depend on the rows.
     """
     table.column(label, "label column")
     if client is not None:
         table.column(client, "client column")
-    names = [name for name in table.columns if name != client]
+    names = [name for name in _public_names(table, label, features) if name != client]
     limits = thresholds_for(len(names), epsilon, delta)
     cells = {name: cells_of(table, name, as_label=name == label) for name in names}
     levels = {name: sorted(cells[name].words) for name in names}
@@ -91,6 +100,20 @@ def release_schema(
     return Inferred(Schema(label=label, classes=classes, client=client, columns=columns, cost=cost), tuple(notes))
 
 
+def _public_names(table: Table, label: str, features: int | None) -> list[str]:
+    """The columns' names, none of which may come from a row."""
+    if not table.sparse:
+        if features is not None:
+            raise ConfigError(f"{table.name} names its columns itself: features={features} is for LibSVM files.")
+        return list(table.columns)
+    if features is None or not 1 <= features <= MOST_FEATURES:
+        raise ConfigError(
+            f"{table.name}: which columns a LibSVM file has depends on its rows, so their names would tell about them: say how "
+            f"many there are (--features, from 1 to {MOST_FEATURES}), as known without the rows."
+        )
+    return [label, *(f"x{number}" for number in range(1, features + 1))]
+
+
 def thresholds_for(columns: int, epsilon: float, delta: float) -> Thresholds:
     """Scale and thresholds for so many columns."""
     if not (0 < epsilon < math.inf and 0 < delta < 1):
@@ -109,10 +132,11 @@ def cells_of(table: Table, name: str, as_label: bool = False) -> Cells:
     """The counts of one column: every row adds 1 to one cell."""
     import polars as pl
 
-    series = table.columns[name]
-    numbers = known_numbers(series).cast(pl.Float64, strict=False).to_numpy().astype(np.float64)
+    # a row's number is that of its word, so that it does not depend on whether all other rows are numbers too
+    found = as_words(table.column(name))
+    numbers = known_numbers(pl.Series(found, dtype=pl.String)).cast(pl.Float64, strict=False).to_numpy().astype(np.float64)
     grid, words = np.zeros(MISSING + 1, np.int64), Counter[str]()
-    for word, number in zip(as_words(series), numbers.tolist(), strict=True):
+    for word, number in zip(found, numbers.tolist(), strict=True):
         if word is None:
             grid[MISSING] += 1
         elif as_label or not math.isfinite(number):

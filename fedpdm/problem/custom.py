@@ -60,7 +60,7 @@ def custom_model(
     With a finite `clip` an example's gradient g is replaced by g min(1, clip/||g||). That bounds its norm, but the result need
     not be the gradient of any function, so nothing contracts: of the sound mechanism's modes only those that assume nothing
     about curvature are open ("every-step", "linearised", "batch-clipped"), the others are refused. An example whose features
-    all are zero is an empty slot, and has no gradient.
+    all are zero is an empty slot, and has no gradient; one whose gradient is not finite counts as such.
 
     Examples
     --------
@@ -95,6 +95,9 @@ def custom_model(
                 return jax.grad(lambda x: jnp.sum(weights * vector_values(x, features, labels)))(model)
             each = jax.vmap(jax.grad(one_value), (None, 0, 0))(model, features, labels)
             norms = jnp.sqrt(jnp.sum(each**2, axis=(1, 2)))
+            # a gradient that is not finite has no part in the sum: no factor would bound it, since 0 * inf is NaN
+            each = jnp.where(jnp.isfinite(norms)[:, None, None], each, 0.0)
+            norms = jnp.where(jnp.isfinite(norms), norms, 1.0)
             # a part in a million below, so that rounding cannot lift a norm above the bound
             factors = weights * jnp.minimum(1.0, clip * (1 - 1e-6) / jnp.maximum(norms, 1e-30))
             return jnp.tensordot(factors, each, axes=1)

@@ -361,3 +361,16 @@ def test_the_centre_takes_off_what_written_digits_have_in_common(digits):
         mean = chosen.rows(digits.features, digits.feature_names)[:, :-1].mean(axis=0)
         lengths[centre] = np.linalg.norm(mean)
     assert lengths["strokes"] < 0.9 * lengths["none"]
+
+
+def test_whether_a_map_is_refused_does_not_depend_on_the_rows(digits):
+    """One row is not finite behind the map: the check tries rows of its own, and says nothing of this one."""
+    from fedpdm.data.prepare import prepare
+
+    config = load_config("demo", ["data.features=fourier", "data.scaling=none", "data.fourier_count=4"])
+    odd = digits.features[:6].copy()
+    odd[2] = np.inf
+    with np.errstate(all="ignore"):
+        mapped = prepare(config, digits._replace(features=odd)).features
+    assert not np.isfinite(mapped[2]).all(), "the row is one that a check on it would refuse"
+    assert np.isfinite(np.delete(mapped, 2, axis=0)).all()

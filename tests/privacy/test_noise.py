@@ -229,3 +229,11 @@ def test_simulation_noise():
     assert not np.any(simulation_noise(key, (10,), 0.0))
     traced = jax.jit(lambda sigma: simulation_noise(key, (10,), sigma))(jnp.float32(0.5))
     np.testing.assert_allclose(traced, simulation_noise(key, (10,), 0.5), rtol=1e-6)
+
+
+def test_a_value_out_of_range_is_cut_and_not_refused():
+    """A refusal would tell about the value, un-noised."""
+    gaussian = SecureGaussian(2**30)
+    cut = gaussian.within([np.nan, np.inf, -np.inf, 1.5, 1e300])
+    assert cut.tolist() == [0.0, 2.0**23, -(2.0**23), 1.5, 2.0**23]
+    assert np.isfinite(gaussian.release(cut, 0.1)).all()

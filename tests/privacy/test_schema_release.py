@@ -139,3 +139,37 @@ def test_the_cost_of_the_schema_is_part_of_the_run_s_budget(many, tmp_path):
         with pytest.raises(ConfigError, match="read off the rows with epsilon=1"):
             build_simulation(load_config("table", [*settings, *wrong]), federation)
     assert load_custom(config.data, private=True).schema.cost is not None
+
+
+def noiseless(counts: list[int], scale: float) -> list[int]:
+    del scale
+    return counts
+
+
+def test_one_label_does_not_change_how_others_are_read() -> None:
+    """A list of numbers with one word in it: the word is one more class, and the classes of the others keep their names."""
+    labels: list = [1.0, 2.0] * 500
+    plain = table_from_columns({"x": [0.5, 3.0] * 500, "label": labels})
+    mixed = table_from_columns({"x": [0.5, 3.0] * 500 + [1.0], "label": [*labels, "none of them"]})
+    found = [release_schema(table, "label", None, 1.0, 1e-6, noiseless).schema for table in (plain, mixed)]
+    assert found[0] == found[1]
+    assert found[0].classes == ["1", "2"]
+    assert l1_change(plain, mixed) == 2, "one row, two columns"
+    assert table_from_columns({"x": [True, None, 3, "a"]}).columns["x"].to_list() == ["true", None, "3", "a"]
+
+
+def test_the_columns_of_a_libsvm_file_are_not_taken_from_its_rows(tmp_path) -> None:
+    from fedpdm.data.tables import read_table
+
+    rows = [f"{row % 2} 1:{row % 7} 2:0.5" for row in range(2000)]
+    (tmp_path / "one.svm").write_text("\n".join(rows) + "\n")
+    (tmp_path / "other.svm").write_text("\n".join([*rows, "1 1:3 9:4"]) + "\n")
+    one, other = read_table(tmp_path / "one.svm"), read_table(tmp_path / "other.svm")
+    assert set(one.columns) != set(other.columns), "the file's own columns tell the two apart"
+    with pytest.raises(ConfigError, match="--features"):
+        release_schema(one, "label", None, 4.0, 1e-6)
+    found = [release_schema(table, "label", None, 4.0, 1e-6, noiseless, features=3).schema for table in (one, other)]
+    assert found[0] == found[1]
+    assert list(found[0].columns) == ["x1", "x2", "x3"]
+    with pytest.raises(ConfigError, match="for LibSVM files"):
+        release_schema(as_table(random_rows(9, 0)), "label", None, 1.0, 1e-6, features=3)

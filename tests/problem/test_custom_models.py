@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from conftest import random_federation
 
+from fedpdm.algorithms.local import Examples, LocalPlan, solve
 from fedpdm.config import load_config
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.errors import ConfigError
-from fedpdm.problem import custom_model, penalties, softmax
+from fedpdm.problem import Problem, custom_model, penalties, softmax
 
 NETWORK = Path(__file__).parents[2] / "examples" / "network"
 PLAIN = ["data.clients=3", "rounds.participants=3", "rounds.all_first=false", "rounds.total=4", "local.batch_size=0"]
@@ -193,3 +194,22 @@ def test_the_python_of_the_page_on_own_models_runs(capsys):
     accuracy, left = re.findall(r"accuracy ([01]\.\d+), (\d+) of 16", capsys.readouterr().out)[0]
     assert float(accuracy) > 0.9
     assert int(left) < 16
+
+
+def test_an_infinite_gradient_does_not_survive_the_clip():
+    """0 * inf would be NaN, in the whole sum: one row would show itself to everybody."""
+
+    def values(p, features, labels):
+        del labels
+        return jnp.sqrt(jnp.abs(features @ p["w"]))  # its slope at 0 is infinite
+
+    start = {"w": jnp.zeros((2,))}
+    model = custom_model(values, lambda p, features: features @ p["w"][:, None], start)
+    rows, labels = jnp.array([[1.0, 0.0], [0.5, 0.5]]), jnp.array([0, 0])
+    assert not np.isfinite(model.loss().gradient(jnp.zeros((1, 2)), rows, labels, jnp.full(2, 0.5))).all()
+    assert np.array_equal(model.loss(clip=1.0).gradient(jnp.zeros((1, 2)), rows, labels, jnp.full(2, 0.5)), np.zeros((1, 2)))
+    problem = Problem(model.loss(), penalties.none(), 0.0)
+    plan = LocalPlan(steps=2, batch_size=0, step_size=0.1, batch_clip=1.0)
+    examples = Examples(rows[None], labels[None], jnp.array([2]), jnp.int32(0))
+    x, _ = solve(problem, plan, examples, jnp.zeros((1, 2)), 0.0, 0.1, jnp.float32(0.1), jax.random.key(0))
+    assert np.isfinite(x).all()
