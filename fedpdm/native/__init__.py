@@ -1,12 +1,22 @@
-"""Machine code for what XLA does slowly on a CPU; every function here has a JAX function that it must agree with."""
+"""Machine code for the local steps that XLA compiles poorly on a CPU. Every function here agrees with a JAX function."""
 
 import functools
 import importlib.util
-import os
 
-__all__ = ["SWITCH", "native_kernels"]
+from fedpdm.native.fence import Fence
+
+__all__ = ["FENCE", "SWITCH", "native_kernels"]
 
 SWITCH = "FEDPDM_NATIVE"  # environment variable; 0: use JAX for everything
+# `fedpdm.native.bridge` reads XLA's call frames by offset, and their layout is jaxlib's own.
+FENCE = Fence(
+    "The kernel for local steps",
+    SWITCH,
+    "jaxlib",
+    (0, 8),
+    (0, 10),
+    "XLA compiles local steps, with the same results",
+)
 
 
 @functools.cache
@@ -15,5 +25,12 @@ def _installed() -> bool:
 
 
 def native_kernels() -> bool:
-    """Whether the kernels can be used: Numba is installed (`pip install 'fedpdm[native]'`), and nobody said no."""
-    return os.environ.get(SWITCH, "1") != "0" and _installed()
+    """Whether the kernels can be used.
+
+    Returns
+    -------
+    bool
+        True if Numba is installed (`pip install 'fedpdm[native]'`), the switch is not off, and jaxlib is a version that the
+        kernels know.
+    """
+    return _installed() and FENCE.is_open()

@@ -1,9 +1,12 @@
-"""Compiled programs that settings share: runs that differ in numbers alone are compiled once.
+"""Compiled programs that settings share: runs that differ only in numbers are compiled once.
 
-A traced function holds its settings (step sizes, strengths, budgets, ratios) as numbers written into the program, so that XLA
-would compile it again for each. Here these numbers are taken out and handed in as arguments; two runs whose programs are then
-the same text share one executable, within a process and, through JAX's own cache on disk, between processes. What decides
-about the shape of the work (sizes, numbers of steps, which algorithm) stays in the program.
+A traced function holds its settings (step sizes, strengths, budgets, ratios) as numbers in the program, so XLA would compile it
+again for each setting. This module takes these numbers out and passes them as arguments. Two runs whose programs then have the
+same text share one executable: within a process, and between processes through JAX's cache on disk. Everything that decides the
+shape of the work (sizes, numbers of steps, which algorithm) stays in the program.
+
+The module reads and rewrites jaxprs, which JAX does not promise to keep. `FENCE` therefore names the versions that it knows.
+With another version, or with FEDPDM_SHARED_PROGRAMS=0, every program is compiled as it is: the results are the same.
 """
 
 import time
@@ -15,8 +18,13 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
-__all__ = ["Program", "shared_program"]
+from fedpdm.native.fence import Fence
 
+__all__ = ["FENCE", "Program", "shared_program"]
+
+FENCE = Fence(
+    "Sharing compiled programs", "FEDPDM_SHARED_PROGRAMS", "jax", (0, 8), (0, 10), "every setting is compiled for itself"
+)
 _INLINED = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat")
 _MOST = 64  # executables that are kept in memory
 _compiled: dict[tuple[str, tuple[int, ...]], Any] = {}
@@ -27,11 +35,25 @@ class Program(NamedTuple):
 
     call: Callable[..., Any]
     seconds: float  # spent on tracing and compiling
-    compiled: bool  # False: an executable of an earlier program served
+    compiled: bool  # False: the executable of an earlier program is used
 
 
 def shared_program(function: Callable[..., Any], args: tuple[Any, ...], donate: tuple[int, ...] = ()) -> Program:
-    """Compile `function` for arguments like `args`, or take the executable of a program that differs in numbers alone.
+    """Compile `function` for arguments like `args`, or take the executable of a program that differs only in numbers.
+
+    Parameters
+    ----------
+    function : callable
+        A function that JAX can trace.
+    args : tuple
+        Arguments of the shapes and types of later calls.
+    donate : tuple of int
+        Places of arguments whose memory the call may reuse.
+
+    Returns
+    -------
+    Program
+        The compiled function, with the time that it took.
 
     Examples
     --------
@@ -41,6 +63,9 @@ def shared_program(function: Callable[..., Any], args: tuple[Any, ...], donate: 
     ([6.0, 15.0], False)
     """
     began = time.perf_counter()
+    if not FENCE.is_open():
+        plain = jax.jit(function, donate_argnums=donate).lower(*args).compile()
+        return Program(plain, time.perf_counter() - began, compiled=True)
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
     result = jax.tree.structure(shapes)
     numbers = list(_numbers(closed))
@@ -53,7 +78,7 @@ def shared_program(function: Callable[..., Any], args: tuple[Any, ...], donate: 
     key = (str(traced.jaxpr), donate)
     known = key in _compiled
     executable = _compiled.pop(key) if known else traced.lower().compile()
-    _compiled[key] = executable  # the last one used is the last to go
+    _compiled[key] = executable  # the least recently used one is dropped first
     if len(_compiled) > _MOST:
         del _compiled[next(iter(_compiled))]
     return Program(partial(executable, numbers), time.perf_counter() - began, not known)
@@ -79,7 +104,7 @@ def _closed(jaxpr: Any) -> ClosedJaxpr:
 
 
 def _numbers(closed: ClosedJaxpr) -> Iterator[Any]:
-    """All that is taken out of a program: captured arrays and scalar literals, in the order of `_evaluate`."""
+    """The numbers of a program, captured arrays and scalar literals, in the order of `_evaluate`."""
     yield from closed.consts
     for eqn in closed.jaxpr.eqns:
         yield from (np.asarray(atom.val, atom.aval.dtype) for atom in eqn.invars if _is_number(atom))  # pyright: ignore
@@ -88,7 +113,7 @@ def _numbers(closed: ClosedJaxpr) -> Iterator[Any]:
 
 
 def _evaluate(closed: ClosedJaxpr, numbers: Iterator[Any], *args: Any) -> list[Any]:
-    """Run a program on arguments, with the numbers that `_numbers` took out of it given back one after the other."""
+    """Run a program on arguments; `numbers` gives back, one after the other, what `_numbers` took out of it."""
     jaxpr = closed.jaxpr
     values: dict[Var, Any] = dict(zip(jaxpr.constvars, [next(numbers) for _ in closed.consts], strict=True))
     values |= dict(zip(jaxpr.invars, args, strict=True))
@@ -136,7 +161,7 @@ def _apply(eqn: JaxprEqn, operands: list[Any], numbers: Iterator[Any]) -> list[A
 
 
 def _lifted(closed: ClosedJaxpr, place: int, own: list[list[Any]], everything: bool = False) -> ClosedJaxpr:
-    """The program with its numbers (or those of all programs beside it, if so told) as further arguments in front."""
+    """The program with its numbers as first arguments; with `everything`, the numbers of all programs beside it too."""
     before = sum(len(part) for part in own[:place]) if everything else 0
     count = sum(len(part) for part in own) if everything else len(own[place])
     shapes = [jax.ShapeDtypeStruct(np.shape(n), n.dtype) for part in (own if everything else [own[place]]) for n in part]
