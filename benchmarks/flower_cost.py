@@ -1,6 +1,6 @@
 """What one message costs a client beyond the algorithm: a new process imports, compiles and answers for every message.
 
-    python benchmarks/flower_cost.py --repeat 7 --out benchmarks/results/flower_cost.json
+    python benchmarks/flower_cost.py --repeat 7 --out docs/results/benchmarks/flower_cost.json
 
 Every figure is the median over new processes, in seconds of wall time and of the process's own CPU time (which says more on a
 machine that does other things too). "flower" is what Flower's own client process imports before it looks at a message; "ours"

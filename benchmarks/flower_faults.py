@@ -1,6 +1,6 @@
 """kill -9 at random moments, again and again, in a federation of real Flower processes; then the books are checked.
 
-    python benchmarks/flower_faults.py --kills 50 --nodes 3 --out benchmarks/results/flower_faults.json
+    python benchmarks/flower_faults.py --kills 50 --nodes 3 --out docs/results/benchmarks/flower_faults.json
 
 A kill hits a client's process while it works on a message, a SuperNode, the server's process, or the SuperLink. After every
 kill, and at the end, for every client: no round of a job was spent twice, every message on disk was paid for, and the whole

@@ -1,6 +1,6 @@
 """What a round costs the server as the number of clients grows: decoding, checking, averaging, and the checkpoint.
 
-    python benchmarks/flower_scale.py --clients 10 100 1000 10000 --out benchmarks/results/flower_scale.json
+    python benchmarks/flower_scale.py --clients 10 100 1000 10000 --out docs/results/benchmarks/flower_scale.json
 
 The replies are real messages of a model of MNIST's size (7,850 coordinates); Flower's own transport is not in these figures.
 """

@@ -1,6 +1,6 @@
 """Many clients, large models: time and memory of a round.
 
-    python benchmarks/scale.py [--quick] [--out benchmarks/results]
+    python benchmarks/scale.py [--quick] [--out docs/results/benchmarks]
 
 Every point runs in a process of its own, whose largest memory is what the operating system says. Data come from a function of
 the client's number, so that they take no room; what clients keep is in the simulator's store.
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from workloads import RESULTS
 
 HERE = Path(__file__).parent
 
@@ -143,7 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the first points only")
     parser.add_argument("--curve", default="", help="one curve only")
-    parser.add_argument("--out", type=Path, default=HERE / "results")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--point", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.point:

@@ -1,6 +1,6 @@
 """How fast a round is: the simulator against a Numba program, and against other simulators where they are installed.
 
-    python benchmarks/speed.py [--repeats 5] [--out benchmarks/results] [--only NAME ...] [--anyway]
+    python benchmarks/speed.py [--repeats 5] [--out docs/results/benchmarks] [--only NAME ...] [--anyway]
 
 Everything is timed in one run, in turn, so that a machine that slows down slows down everybody; a figure is the median over the
 repeats of the milliseconds per round, after compilation. Peers (`make bench-peers`) run in processes and environments of their
@@ -26,7 +26,7 @@ from numba import njit
 
 sys.path.insert(0, str(Path(__file__).parent))
 from numba_reference import Reference
-from workloads import BATCH, CLIENTS, EVALUATE_EVERY, PARTICIPANTS, STEPS, WORKLOADS, Workload, arrays
+from workloads import BATCH, CLIENTS, EVALUATE_EVERY, PARTICIPANTS, RESULTS, STEPS, WORKLOADS, Workload, arrays
 
 from fedpdm.config import load_config
 from fedpdm.data import federation_from_arrays
@@ -249,7 +249,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="parts of names of contestants")
     parser.add_argument("--workload", nargs="*", default=list(WORKLOADS), choices=list(WORKLOADS))
     parser.add_argument("--anyway", action="store_true", help="report on a busy machine too")
-    parser.add_argument("--out", type=Path, default=HERE / "results")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.repeats < 3:
         parser.error(f"--repeats {options.repeats}: a median needs at least 3.")

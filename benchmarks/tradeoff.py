@@ -13,6 +13,8 @@ import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from workloads import RESULTS
+
 from fedpdm.compression.links import Links, support_radius
 from fedpdm.config import Config, load_config
 from fedpdm.runs.sweep import Result, run_sweep
@@ -214,11 +216,11 @@ def write_page(folder: Path, path: Path) -> None:
         "",
         "MNIST, four labels per client, sound mechanism, epsilon 1 (add/remove, delta = 1e-5), T rounds of 30 of 100 clients.",
         "Every way is tuned alike on a validation split (Q, rho, and the last or the averaged model); mean and deviation over",
-        f"{SEEDS} seeds. Bytes are as encoded, headers and indices included. Written by `python benchmarks/tradeoff.py`; the",
-        "pictures are `benchmarks/results/tradeoff-*.png`.",
+        f"{SEEDS} seeds. Bytes are as encoded, headers and indices included. Written by `python benchmarks/tradeoff.py`.",
     ]
     for features in FEATURES:
         lines += table(read_rows(folder / f"tradeoff-{features}.csv"))
+        lines += ["", f"![Accuracy against bytes, {features}](results/benchmarks/tradeoff-{features}.png)"]
     path.write_text("\n".join(lines + downlink_table(read_rows(folder / "tradeoff-downlinks.csv"))) + "\n")
 
 
@@ -237,7 +239,7 @@ def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=[*FEATURES, "downlinks"], default=[*FEATURES, "downlinks"])
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     store = arguments.out / "tradeoff-cells.jsonl"
     for features, ways in (("pixels", WAYS), ("scattering", SCATTERED)):

@@ -3,7 +3,7 @@
     python benchmarks/utility.py [--data mnist adult] [--algorithms fedpdm ...] [--seeds 5] [--epsilons 0.2 1 3 none]
 
 `fedpdm.studies.paper.certified` has the grids and the rules. Finished runs are kept in
-docs/reproduction/certified-cells.jsonl and not run again.
+docs/results/paper/certified-cells.jsonl and not run again.
 """
 
 import argparse
@@ -12,6 +12,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+from workloads import RESULTS
 
 from fedpdm.algorithms import ALGORITHMS
 from fedpdm.config import Config
@@ -42,8 +44,9 @@ def table(rows: Rows, seeds: int) -> Iterable[str]:
         "",
         f"Mean and standard deviation over {seeds} seeds, for several public maps of one example (`data.features`,",
         "`data.scaling`; the knots of `piecewise` were chosen on a validation split after a first look at test accuracy).",
-        "Written by `python benchmarks/utility.py`; the chosen settings are in `benchmarks/results/utility.csv`, the curves",
-        "in `benchmarks/results/utility.png`.",
+        "Written by `python benchmarks/utility.py`; the chosen settings are in `docs/results/benchmarks/utility.csv`.",
+        "",
+        "![Accuracy against epsilon](results/benchmarks/utility.png)",
         "",
     )
     for data, features in sorted({(row["data"], row["features"]) for row in rows}):
@@ -75,12 +78,12 @@ def main() -> None:
     parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS), choices=list(ALGORITHMS))
     parser.add_argument("--epsilons", nargs="+", default=list(EPSILONS), choices=EPSILONS)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     docs = Path(__file__).parent.parent / "docs"
     arguments.out.mkdir(parents=True, exist_ok=True)
     rows = [
-        study(data, features, algorithm, epsilon, arguments.seeds, docs / "reproduction" / STORE, say)
+        study(data, features, algorithm, epsilon, arguments.seeds, docs / "results" / "paper" / STORE, say)
         for data, features in GRID
         if data in arguments.data and features in arguments.features
         for algorithm in arguments.algorithms

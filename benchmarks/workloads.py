@@ -1,8 +1,11 @@
 """The two workloads that simulators are compared on, as arrays of the right shape. NumPy alone: peers use it too."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+RESULTS = Path(__file__).parent.parent / "docs" / "results" / "benchmarks"  # of all benchmarks
 
 CLIENTS, PARTICIPANTS, STEPS, BATCH = 100, 30, 30, 10
 EVALUATE_EVERY = 10

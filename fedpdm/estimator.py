@@ -24,7 +24,7 @@ NO_GUARANTEE = "No privacy mechanism was on: nothing is guaranteed about the exa
 class FedPDMClassifier(ClassifierMixin, BaseEstimator):
     """Sparse linear classification by federated primal-dual learning, optionally with differential privacy.
 
-    The clients are simulated in this process; see docs/privacy.md for what that means for a guarantee.
+    The clients are simulated in this process; see docs/privacy/promise.md for what that means for a guarantee.
 
     Parameters
     ----------

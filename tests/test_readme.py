@@ -60,7 +60,7 @@ def folder(tmp_path_factory):
     """One folder for all pages, so that a later one may use the runs of an earlier one."""
     made = tmp_path_factory.mktemp("reader")
     (made / "runs").mkdir()
-    shutil.copytree(DOCS / "reproduction", made / "runs" / "reproduction")
+    shutil.copytree(DOCS / "results" / "paper", made / "runs" / "reproduction")
     shutil.copytree(ROOT / "examples", made / "examples")
     return made
 

@@ -125,8 +125,8 @@ def paper(*, rho: float, clip: float, epsilon: float, delta: float, batch_size: 
     gives the paper's 4; 1 for an algorithm that sends x), per-round $\epsilon = \bar\epsilon / (q^2
     \sqrt{p T/(1 - q)})$ with $q = Q b/|D_i|$ and $p$ = `share` = K/N, $\sigma = s \sqrt{2 \ln(1.25/\delta)}/\epsilon$.
 
-    There is NO formal guarantee: docs/privacy.md lists the six defects. The cost that is returned takes Theorem 1's
-    sensitivity at face value.
+    There is NO formal guarantee: docs/privacy/published-mechanism.md lists six defects. The cost that is returned
+    takes Theorem 1's sensitivity at face value.
     """
 
     def release_message(message: Any, release: Release) -> Released:

@@ -11,7 +11,7 @@ at most R, models of at most B (below), D coordinates in m classes:
 
 $B = \|x_0\| + \eta S P$ with $P = \sqrt2 R + 0.65\beta\sqrt D + \|v\|$, the largest direction at $x_0$, and
 $S = \sum_{r<Q} |1-\eta w|^r$, bounds every iterate. A step's error reaches the end with a factor of at most
-$\max(1, |1-\eta w|)^Q$, since the steps do not expand (Lemma 7 of docs/privacy.md). The sum is doubled for what is of
+$\max(1, |1-\eta w|)^Q$, since the steps do not expand (Lemma 7 of docs/privacy/proofs.md). The sum is doubled for what is of
 second order.
 
 In float32 E is of the order of the sensitivity itself for a few thousand examples. So a real client solves in float64, where

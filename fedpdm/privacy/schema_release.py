@@ -57,7 +57,7 @@ def release_schema(
     Formal guarantee
     ----------------
     Relation: add/remove one row; unit: one row of the table; adversary: whoever sees the schema. The schema is
-    (epsilon, delta)-DP, for delta <= 1 - exp(-epsilon/m), which is checked: proof in docs/privacy.md, section 6. Names of
+    (epsilon, delta)-DP, for delta <= 1 - exp(-epsilon/m), which is checked: Theorem D in docs/privacy/proofs.md. Names of
     columns are public. Each call is a release of its own. The noise is exact, from the operating system's randomness.
 
     Parameters

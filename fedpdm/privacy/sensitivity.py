@@ -7,7 +7,7 @@ starting point, the linear term (the released dual), the step size and the numbe
 
 C bounds the norm of one example's gradient (`Loss.gradient_bound`). The clipped losses of `fedpdm.problem.losses` stay
 convex and L-smooth, so one full gradient step $x \mapsto x - \eta\,(\nabla f(x) + v + w (x - x_0))$ is Lipschitz with
-$c = \max(|1 - \eta (w - \beta/2)|,\ |1 - \eta (w + L + 2\beta)|)$: see docs/privacy.md for the proofs.
+$c = \max(|1 - \eta (w - \beta/2)|,\ |1 - \eta (w + L + 2\beta)|)$: see docs/privacy/proofs.md.
 
 Changing one example into another (replace-one) at most doubles each bound.
 

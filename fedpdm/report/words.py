@@ -78,7 +78,7 @@ def guarantee(run: Run) -> Guarantee:
 
 
 def _meaning(epsilon: float, delta: float, relation: str) -> str:
-    """Right guesses at even odds: Phi(mu/2), by the exact shape of Gaussian noise (docs/privacy.md, section 1)."""
+    """Right guesses at even odds: Phi(mu/2), by the exact shape of Gaussian noise (docs/privacy/promise.md)."""
     if epsilon <= 0:
         return "No participation was recorded, so nothing about any row has been released."
     right = float(ndtr(gdp_mu(epsilon, delta) / 2))

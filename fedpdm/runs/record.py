@@ -68,8 +68,8 @@ def paper_summary(config: Config, simulation: Simulation) -> dict[str, Any]:
             f"Nothing is guaranteed: epsilon = {p.epsilon:g} is nominal (Theorems 1 and 2 of the paper, add-remove). With "
             f"Theorem 1's sensitivity and the sampling of data granted, the same noise composes to epsilon = {face_value:.4g} "
             f"at delta = {p.delta:g} (PLD); but that sensitivity does not hold: the dual is un-noised private state, the "
-            f"number of steps depends on the data, {indices}and participations are counted in expectation (docs/privacy.md, "
-            "`fedpdm privacy audit`)."
+            f"number of steps depends on the data, {indices}and participations are counted in expectation "
+            "(docs/privacy/published-mechanism.md, `fedpdm privacy audit`)."
         ),
     }
 

@@ -30,7 +30,7 @@ from fedpdm.runs.train import run
 
 SMALL = ["data.name=digits", "data.clients=10", "rounds.participants=4", "rounds.total=6", "metrics.diagnose_every=2"]
 PAPER = ["privacy.mechanism=paper", "privacy.epsilon=1.0", "local.steps=5"]
-CLAIMS = Path(__file__).parents[2] / "docs" / "reproduction"
+CLAIMS = Path(__file__).parents[2] / "docs" / "results" / "paper"
 
 
 def train(path: Path, preset: str, settings: list[str]) -> Path:

@@ -12,6 +12,7 @@ from scipy import stats
 from fedpdm.config import load_config
 from fedpdm.errors import ConfigError
 from fedpdm.studies.compare import comparison_configs, epsilon_so_far, table_lines
+from fedpdm.studies.paper.verdicts import verdict_lines, write_study
 from fedpdm.studies.statistics import Interval, t_interval, trend, verdict
 
 SMALL = ["data.name=digits", "data.clients=10", "rounds.participants=4", "rounds.total=4"]
@@ -87,3 +88,18 @@ def test_one_seed_decides_nothing():
 def test_trend_is_the_regression_slope():
     values = [0.3, 0.1, 0.4, 0.9]
     assert trend(values) == pytest.approx(stats.linregress(range(4), values).slope)
+
+
+@pytest.mark.parametrize("name", ["certified", "heterogeneity"])
+def test_the_page_of_a_study_shows_each_verdict_once(name):
+    folder = Path(__file__).parents[2] / "docs" / "results" / "paper"
+    page = (folder / f"{name}.md").read_text(encoding="utf-8")
+    found = [line for line in page.splitlines() if line.startswith("|")]
+    assert found == verdict_lines(json.loads((folder / f"{name}.json").read_text()))
+
+
+def test_a_study_is_written_with_one_table(tmp_path):
+    verdict = {"claim": "here: FedPDM is first", "against": "fedavg", "effect": 0.1, "interval": [0.0, 0.2], "verdict": "holds"}
+    write_study("small", "A study", "Some text.", tmp_path, [{"point": "here", "accuracy": 0.9}], [verdict])
+    lines = (tmp_path / "small.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line.startswith("|")] == verdict_lines([verdict])

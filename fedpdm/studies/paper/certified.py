@@ -2,8 +2,8 @@
 
 Every setting of a grid is trained, at each epsilon, on training data without a validation split; the best one, with its last
 or its tail-averaged model, is then trained on all training data with fresh seeds, and its test accuracy is reported. Test data
-choose nothing. (Tuning on private data costs privacy that is not counted here: see docs/privacy.md.) Every algorithm has a grid
-of the same size.
+choose nothing. (Tuning on private data costs privacy that is not counted here: see docs/privacy/promise.md.) Every
+algorithm has a grid of the same size.
 """
 
 import statistics

@@ -75,4 +75,4 @@ def write_study(
         "",
         *verdict_lines(verdicts),
     ]
-    (folder / f"{name}.md").write_text("\n".join([*lines, *verdict_lines(verdicts)]) + "\n", encoding="utf-8")
+    (folder / f"{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
