@@ -24,7 +24,7 @@ SETTINGS = ["data.clients=3", "rounds.total=2", "rounds.participants=2", "local.
 
 def trained() -> np.ndarray:
     simulation = build_simulation(load_config("plain", SETTINGS), random_federation([20, 7, 13]))
-    list(simulation.rows())
+    list(simulation.run())
     return np.asarray(simulation.model)
 
 
@@ -63,10 +63,10 @@ def test_a_closed_fence_keeps_the_part_unused(monkeypatch, part):
 
 @pytest.mark.parametrize("part", FENCES)
 def test_the_known_versions_are_those_that_are_tested(part):
-    """From the oldest JAX that pyproject.toml admits to the one of constraints.txt; a new one needs a look at the part."""
+    """None is older than pyproject.toml admits; the newest is that of constraints.txt: a new one needs a look at the part."""
     fence = FENCES[part].FENCE
     (wanted,) = (each for each in _project()["dependencies"] if each.startswith("jax"))
-    assert fence.oldest == _major_minor(wanted.removeprefix("jax>="))
+    assert _major_minor(wanted.removeprefix("jax>=")) <= fence.oldest <= fence.newest
     (tested,) = re.findall(rf"^{fence.package}==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     assert fence.newest == _major_minor(tested)
 

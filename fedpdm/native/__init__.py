@@ -8,12 +8,12 @@ from fedpdm.native.fence import Fence
 __all__ = ["FENCE", "SWITCH", "native_kernels"]
 
 SWITCH = "FEDPDM_NATIVE"  # environment variable; 0: use JAX for everything
-# `fedpdm.native.bridge` reads XLA's call frames by offset, and their layout is jaxlib's own.
+# `fedpdm.native.bridge` reads XLA's call frames by offset, and their layout is jaxlib's own: jaxlib 0.8.0 crashes with it.
 FENCE = Fence(
     "The kernel for local steps",
     SWITCH,
     "jaxlib",
-    (0, 8),
+    (0, 9),
     (0, 10),
     "XLA compiles local steps, with the same results",
 )
