@@ -63,6 +63,12 @@ class DataSection(Section):
     fourier_count: int = Field(default=2000, ge=1, description="fourier: number of random cosines")
     fourier_bandwidth: float = Field(default=1.0, gt=0, description="fourier: distance at which two examples are unlike")
     features_seed: int = Field(default=0, ge=0, description="fourier: public seed that the cosines are drawn from")
+    basis: str = Field(
+        default="none",
+        description="project features onto a public basis: none; strokes or shapes (made-up images); auto; or an .npz file of "
+        "public rows",
+    )
+    basis_size: int = Field(default=200, ge=1, description="basis: number of directions (fewer where there are fewer features)")
     validation: int = Field(
         default=0, ge=0, description="hold out this many training examples and test on them: to tune without test data"
     )
@@ -96,6 +102,8 @@ class DataSection(Section):
                 f"data.scaling={self.scaling} does not go with data.features={self.features}, which brings examples to norm 1 "
                 "itself: remove one of the two (--set data.scaling=)"
             )
+        if self.features == "raw" and self.basis not in ("none", "auto"):
+            raise ValueError(f"data.basis={self.basis} stands behind a feature map: set data.features, for instance to auto")
         for key, user in FEATURE_KEYS.items():
             value = getattr(self, key)
             if self.features not in (user, "auto") and value != DataSection.model_fields[key].default:

@@ -1,13 +1,16 @@
 """Public maps of one example: pure functions that look at nothing else and fit nothing, so they cost no privacy."""
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from fedpdm.config import DataSection
+from fedpdm.data.basis import DRAWINGS, Basis, drawn_rows, principal_basis, public_digest, read_public_rows
 from fedpdm.data.datasets import ADULT_FEATURES, Dataset
 from fedpdm.data.feature_cache import content_key, remember
 from fedpdm.data.piecewise import ADULT_KNOTS, ADULT_LEFT_OUT, Knots, column_count, encode_table
@@ -23,10 +26,12 @@ __all__ = [
     "options_of",
     "FEATURE_MAPS",
     "make_map",
+    "basis_of",
     "feature_map",
     "check_one_example_at_a_time",
 ]
 
+CHUNK = 2048  # rows that are projected at a time
 BIAS = 0.2  # of the constant column beside features of norm 1
 
 
@@ -157,14 +162,17 @@ class FeatureOptions(NamedTuple):
     fourier_count: int = 2000
     fourier_bandwidth: float = 1.0
     features_seed: int = 0
+    basis: str = "none"
+    basis_size: int = 200
 
 
 def options_of(data: DataSection) -> FeatureOptions:
-    """The options in the settings."""
+    """Take the options from the settings, and decide what "auto" stands for."""
     options = FeatureOptions(**data.model_dump(include=set(FeatureOptions._fields)))
-    if options.scattering_centre == "auto" and data.name in WRITTEN:
-        return options._replace(scattering_centre="strokes")
-    return options
+    written = data.name in WRITTEN
+    if options.scattering_centre == "auto" and written:
+        options = options._replace(scattering_centre="strokes")
+    return options._replace(basis="strokes") if options.basis == "auto" and written else options
 
 
 def without_bias(feature_names: Sequence[str]) -> Sequence[str]:
@@ -294,7 +302,54 @@ def make_map(name: str, feature_names: Sequence[str], options: FeatureOptions | 
         name = "scattering" if feature_names[0].startswith("pixel ") else "piecewise"
     if name not in FEATURE_MAPS:
         raise ConfigError(f"unknown feature map {name!r}: the maps are {', '.join(FEATURE_MAPS)} and auto")
-    return FEATURE_MAPS[name](options or FeatureOptions())
+    options = with_basis_chosen(name, options or FeatureOptions())
+    return FEATURE_MAPS[name](options) if options.basis == "none" else _behind_basis(name, options)
+
+
+def with_basis_chosen(name: str, options: FeatureOptions) -> FeatureOptions:
+    """Decide what basis "auto" stands for where `options_of` did not: shapes for images, none for tables."""
+    if options.basis != "auto":
+        return options
+    return options._replace(basis="shapes" if name == "scattering" else "none")
+
+
+def without_basis(options: FeatureOptions) -> FeatureOptions:
+    """The options of the map that stands before a basis, which has a centre itself."""
+    return options._replace(basis="none", scattering_centre="none")
+
+
+@functools.lru_cache(maxsize=4)
+def basis_of(name: str, feature_names: tuple[str, ...], options: FeatureOptions) -> Basis:
+    """Find the basis behind the map `name` of these columns (without the bias): from made-up images, or from a public file."""
+    if options.basis in DRAWINGS:
+        rows = drawn_rows(options.basis, *image_shape(feature_names))
+    else:
+        rows = read_public_rows(Path(options.basis), len(feature_names))
+    return principal_basis(FEATURE_MAPS[name](without_basis(options)).encode(rows, feature_names), options.basis_size)
+
+
+def _behind_basis(name: str, options: FeatureOptions) -> FeatureMap:
+    """The map, projected onto a public basis."""
+    plain = FEATURE_MAPS[name](without_basis(options))
+
+    def encode(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        basis = basis_of(name, tuple(names), options)
+        out = np.empty((len(rows), basis.directions.shape[1]), np.float32)
+        for start in range(0, len(rows), CHUNK):  # all features before the projection at once would take gigabytes
+            part = slice(start, start + CHUNK)
+            out[part] = basis.project(plain.encode(rows[part], names))
+        return out
+
+    source = f"made-up {options.basis}" if options.basis in DRAWINGS else f"the public file {options.basis}"
+    sentence = f"{plain.sentence} Projected onto {options.basis_size} principal directions of {source}, half whitened."
+
+    def columns(names: Sequence[str]) -> list[str]:
+        size = basis_of(name, tuple(names), options).directions.shape[1]
+        return [f"direction {index}" for index in range(size)]
+
+    known = options.basis if options.basis in DRAWINGS else public_digest(Path(options.basis))
+    key = (options.scattering_scale, known, options.basis_size) if plain.key else None
+    return FeatureMap(name, sentence, encode, columns, key=key)
 
 
 def feature_map(name: str, function: Callable[[np.ndarray], np.ndarray], sentence: str = "") -> FeatureMap:

@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedpdm.data.features import FEATURE_MAPS, make_map, options_of
+from fedpdm.data.features import (
+    FEATURE_MAPS,
+    basis_of,
+    make_map,
+    options_of,
+    with_basis_chosen,
+    without_basis,
+    without_bias,
+)
+from fedpdm.data.rows import input_names, pixel_scale
 from fedpdm.report.reading import Run
 from fedpdm.runs.saved import coefficients
 
@@ -54,15 +63,35 @@ def view_model(run: Run) -> ModelView:
         count, used = run.model.size, np.count_nonzero(run.model)
         return ModelView(f"A model of its own kind: {count} parameters, {used} of them not zero.", 0.0, [], [])
     sentence = _features_sentence(run, names)
+    weights = run.model
+    if names[0].startswith("direction ") and pixel_scale(run.config.data.name):
+        weights, names = _before_basis(run)
     shown = _smoothed_image(names)
     if shown:
         sentence += f" Pictured: the {len(shown)} weights on the smoothed image; the others see edges, and edges among these."
     shape = _image_shape([names[place].replace("scattering 0 () at", "pixel") for place in shown] or names)
     if shape:
-        images, largest = _images(run.model[:, shown] if shown else run.model, labels, shape)
+        images, largest = _images(weights[:, shown] if shown else weights, labels, shape)
         return ModelView(sentence, largest, images, [])
-    model = coefficients(run.model, run.config.data.scaling, names)
+    model = coefficients(weights, run.config.data.scaling, names)
     return ModelView(sentence, float(np.abs(model).max()), [], _tables(model, labels, names))
+
+
+def _before_basis(run: Run) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Give the weights on the features before the projection onto a basis, and their names.
+
+    The score of an example is that of these weights, up to the example's own norm.
+    """
+    data = run.config.data
+    inputs = without_bias(input_names(data.name, None))
+    kind = make_map(data.features, inputs).name
+    options = with_basis_chosen(kind, options_of(data))
+    basis = basis_of(kind, tuple(inputs), options)
+    weights = run.model[:, :-1] @ basis.directions.T
+    return np.column_stack([weights, run.model[:, -1]]), (
+        *make_map(kind, inputs, without_basis(options)).columns(inputs),
+        "bias",
+    )
 
 
 def _features_sentence(run: Run, names: Sequence[str]) -> str:
@@ -73,7 +102,7 @@ def _features_sentence(run: Run, names: Sequence[str]) -> str:
         return f"The {columns} of the data" + (f"; {words}." if words else ", scaled by public bounds.")
     kind = data.features
     if kind == "auto":
-        kind = "scattering" if names[0].startswith("scattering") else "piecewise"
+        kind = "scattering" if names[0].startswith(("scattering", "direction")) else "piecewise"
     chosen = make_map(kind, names, options_of(data)) if kind in FEATURE_MAPS else None
     said = chosen.sentence if chosen else kind
     return f"{columns} from a public map of one example, {kind}. {said}"

@@ -228,6 +228,8 @@ def test_onnx_gives_the_predictions_of_fedpdm_predict(data, loss):
         {"name": "digits", "features": "scattering", "scattering_scale": 3},
         {"name": "mnist", "features": "auto"},
         {"name": "digits", "features": "scattering", "scattering_scale": 2, "scattering_centre": "strokes"},
+        {"name": "digits", "features": "scattering", "basis": "auto", "basis_size": 12},
+        {"name": "digits", "features": "scattering", "basis": "shapes", "basis_size": 5},
         {"name": "mnist", "features": "fourier", "fourier_count": 70},
     ],
 )

@@ -7,7 +7,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fedpdm.data.features import FeatureOptions, fourier_draws, image_shape, scattering_centre, table_knots
+from fedpdm.data.features import (
+    FeatureOptions,
+    basis_of,
+    fourier_draws,
+    image_shape,
+    scattering_centre,
+    table_knots,
+    with_basis_chosen,
+    without_basis,
+)
 from fedpdm.data.piecewise import Knots, table_plan
 from fedpdm.data.scattering import GROUP_FLOOR, filter_bank, groups_of_paths
 from fedpdm.export.onnx.graph import Graph
@@ -15,7 +24,13 @@ from fedpdm.export.onnx.graph import Graph
 
 def map_features(graph: Graph, name: str, rows: str, feature_names: Sequence[str], options: FeatureOptions) -> str:
     """The mapped features of `rows` [rows, n] (both without the bias), at norm 1."""
-    return graph.unit(_MAPS[name](graph, rows, feature_names, options))
+    options = with_basis_chosen(name, options)
+    if options.basis == "none":
+        return graph.unit(_MAPS[name](graph, rows, feature_names, options))
+    basis = basis_of(name, tuple(feature_names), options)
+    plain = graph.unit(_MAPS[name](graph, rows, feature_names, without_basis(options)))
+    moved = graph.add("Sub", plain, graph.constant(basis.centre))
+    return graph.unit(graph.add("MatMul", moved, graph.constant(basis.directions)))
 
 
 def _fourier(graph: Graph, rows: str, feature_names: Sequence[str], options: FeatureOptions) -> str:

@@ -1,0 +1,160 @@
+r"""A public basis: the few directions in which made-up or public examples differ most.
+
+Noise is paid per direction. Features that are projected onto a basis have fewer directions, so the same guarantee costs less
+accuracy, and messages and models are smaller. The basis is a function of made-up images or of a public file alone, never of a
+private row, so it costs no privacy.
+
+With $V$ the principal directions of the public rows $f$ (at norm 1, their mean $c$ taken off) and $w$ the variances along them,
+an example becomes
+
+$$z_j = (w_j + 0.001\, w_1)^{-1/4}\; V_j^\top (f - c), \qquad z \leftarrow z / \|z\|.$$
+
+The power $-1/4$ whitens by half: full whitening would lift directions that hold little but noise.
+"""
+
+import hashlib
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from fedpdm.data.feature_cache import content_key, remember
+from fedpdm.data.shapes import shape_images
+from fedpdm.data.strokes import stroke_images
+from fedpdm.errors import ConfigError
+
+__all__ = ["Basis", "DRAWINGS", "drawn_rows", "principal_basis", "public_digest", "read_public_rows", "unit_rows"]
+
+COUNT = 3000  # made-up images
+FLOOR, POWER = 0.001, -0.25
+VERSION = 1  # part of the cache's key: raise it whenever a basis comes out different
+
+# What is drawn for each name; every function gives [count, height, width] in [0, 1].
+DRAWINGS: dict[str, Callable[[int, int, int], np.ndarray]] = {
+    "strokes": stroke_images,
+    "shapes": lambda height, width, count: np.concatenate(
+        [shape_images(height, width, count - count // 4), stroke_images(height, width, count // 4)]
+    ),
+}
+
+
+class Basis(NamedTuple):
+    """A projection of features at norm 1.
+
+    Attributes
+    ----------
+    centre : ndarray
+        [m], what the public examples have in common; it is subtracted first.
+    directions : ndarray
+        [m, size], scaled as the module's docstring says.
+    """
+
+    centre: np.ndarray
+    directions: np.ndarray
+
+    def project(self, features: np.ndarray) -> np.ndarray:
+        """Project rows of any positive scale; rows of the answer are not yet at norm 1."""
+        return (unit_rows(features) - self.centre) @ self.directions
+
+
+def unit_rows(rows: np.ndarray) -> np.ndarray:
+    """Bring every row to norm 1; a row of zeros stays."""
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return rows / np.maximum(norms, 1e-12)[:, None]
+
+
+def drawn_rows(name: str, height: int, width: int, depth: int, count: int = COUNT) -> np.ndarray:
+    """Give made-up images as rows of pixels, the same in every colour channel."""
+    return DRAWINGS[name](height, width, count).reshape(count, -1).repeat(depth, axis=1)
+
+
+def read_public_rows(path: Path, columns: int) -> np.ndarray:
+    """Read the public examples of a basis.
+
+    Parameters
+    ----------
+    path : Path
+        An NPZ file with an array `features` [rows, columns]: public rows as the map sees them, pixels and numbers in [0, 1].
+    columns : int
+        Number of columns that the map expects, without the bias.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            rows = np.asarray(arrays["features"], np.float32)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise ConfigError(
+            f"data.basis={path} cannot be read as public rows ({error}): give an .npz file with an array `features` "
+            f"[rows, {columns}], or one of none, auto, {', '.join(DRAWINGS)}."
+        ) from None
+    if rows.ndim != 2 or rows.shape[1] != columns or not np.isfinite(rows).all():
+        raise ConfigError(
+            f"data.basis={path}: expected finite `features` of shape [rows, {columns}], got {list(rows.shape)}: give one row "
+            "per public example, with the columns that the model is trained on."
+        )
+    return rows
+
+
+def public_digest(path: Path) -> str:
+    """Name the content of a public file."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(
+            f"data.basis={path} cannot be read: {error.strerror}. Use none, auto, {', '.join(DRAWINGS)}, or an .npz file."
+        ) from None
+
+
+def principal_basis(features: np.ndarray, size: int) -> Basis:
+    """Find the basis of these public features.
+
+    Parameters
+    ----------
+    features : ndarray
+        [rows, m], of public or made-up examples; rows are brought to norm 1 first.
+    size : int
+        Most directions; there are no more than columns, or rows less one.
+
+    Returns
+    -------
+    Basis
+        The same for the same features, up to rounding: signs are fixed.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).normal(size=(50, 8)) * np.arange(8, 0, -1)
+    >>> basis = principal_basis(rows, 3)
+    >>> basis.directions.shape, bool(np.abs(basis.directions.T @ basis.directions)[0, 1] < 1e-6)
+    ((8, 3), True)
+    """
+    if len(features) < 2:
+        raise ConfigError(f"A basis needs at least 2 public rows, and there are {len(features)}: give more.")
+    return Basis(*_kept(features, min(size, len(features) - 1, features.shape[1])))
+
+
+def _kept(features: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Compute centre and directions, or read them from the cache."""
+    rows = unit_rows(features.astype(np.float64))
+    key = content_key(features, "basis", size, FLOOR, POWER, VERSION)
+    found = remember(key, lambda: _decompose(rows, size))
+    return found[0], found[1:].T
+
+
+def _decompose(rows: np.ndarray, size: int) -> np.ndarray:
+    """Give the centre, then one row per direction."""
+    centre = rows.mean(axis=0)
+    moved = rows - centre
+    wide = len(rows) < rows.shape[1]  # then the smaller matrix is that of the rows
+    gram = (moved @ moved.T if wide else moved.T @ moved) / len(rows)
+    last = len(gram) - 1
+    variances, vectors = scipy.linalg.eigh(gram, subset_by_index=[last - size + 1, last])
+    variances, vectors = np.maximum(variances[::-1], 0), vectors[:, ::-1]
+    if wide:
+        vectors = moved.T @ vectors
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=0), 1e-300)
+    largest = np.abs(vectors).argmax(axis=0)
+    vectors = vectors * np.sign(vectors[largest, np.arange(size)])
+    directions = vectors * (variances + FLOOR * variances[0]) ** POWER
+    return np.concatenate([centre[None], directions.T]).astype(np.float32)

@@ -1,0 +1,107 @@
+"""A public basis: directions of made-up or public rows, never of private ones."""
+
+import numpy as np
+import pytest
+
+from fedpdm.config import load_config
+from fedpdm.data.basis import DRAWINGS, POWER, principal_basis, unit_rows
+from fedpdm.data.datasets import load_dataset
+from fedpdm.data.features import FeatureOptions, basis_of, check_one_example_at_a_time, make_map, options_of
+from fedpdm.data.prepare import prepare
+from fedpdm.errors import ConfigError
+
+SMALL = FeatureOptions(basis="strokes", basis_size=20)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_dataset("digits")
+
+
+@pytest.mark.parametrize("rows", [30, 200])
+def test_directions_are_those_of_the_covariance_half_whitened(rows):
+    """Both ways to decompose (by rows, by columns) give NumPy's eigenvectors, scaled by (w_j + w_1/1000)^(-1/4)."""
+    features = np.random.default_rng(0).normal(size=(rows, 60)) * np.linspace(3, 0.1, 60)
+    basis = principal_basis(features, 4)
+    unit = unit_rows(features)
+    moved = unit - unit.mean(axis=0)
+    values, vectors = np.linalg.eigh(moved.T @ moved / rows)
+    values, vectors = values[::-1][:4], vectors[:, ::-1][:, :4]
+    expected = vectors * (values + values[0] / 1000) ** POWER
+    np.testing.assert_allclose(np.abs(basis.directions), np.abs(expected), atol=1e-5)
+    np.testing.assert_allclose(basis.centre, unit.mean(axis=0), atol=1e-6)
+
+
+def test_a_basis_does_not_look_at_the_examples(digits):
+    """The same basis whatever rows are mapped, and every row by itself: it costs no privacy."""
+    names = digits.feature_names
+    chosen = make_map("scattering", names, SMALL)
+    check_one_example_at_a_time(chosen, digits.features[:5], names)
+    before = basis_of("scattering", tuple(names[:-1]), SMALL).directions.copy()
+    chosen.rows(np.zeros((3, len(names)), np.float32), names)
+    np.testing.assert_array_equal(before, basis_of("scattering", tuple(names[:-1]), SMALL).directions)
+
+
+def test_chunks_change_nothing(digits, monkeypatch):
+    names = digits.feature_names
+    chosen = make_map("scattering", names, SMALL)
+    whole = chosen.rows(digits.features[:70], names)
+    monkeypatch.setattr("fedpdm.data.features.CHUNK", 16)
+    np.testing.assert_allclose(whole, chosen.rows(digits.features[:70], names), atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(whole[:, :-1], axis=1), 1, atol=1e-5)
+
+
+def test_there_are_no_more_directions_than_features(digits):
+    chosen = make_map("scattering", digits.feature_names, FeatureOptions(basis="strokes", scattering_scale=3, basis_size=500))
+    assert chosen.rows(digits.features[:2], digits.feature_names).shape[1] == 218
+    assert len(chosen.columns(digits.feature_names[:-1])) == 217
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_made_up_images_differ_and_are_the_same_every_time(name):
+    images = DRAWINGS[name](16, 20, 12)
+    assert images.shape == (12, 16, 20)
+    assert images.min() >= 0
+    assert images.max() <= 1
+    assert images.std(axis=0).max() > 0.1
+    np.testing.assert_array_equal(images, DRAWINGS[name](16, 20, 12))
+
+
+def test_auto_is_strokes_for_writing_shapes_for_other_images_and_none_for_tables(digits):
+    auto = load_config("demo", ["data.basis=auto", "data.basis_size=9"]).data
+    assert options_of(auto).basis == "strokes"
+    other = make_map("scattering", digits.feature_names, FeatureOptions(basis="auto", basis_size=9))
+    assert "made-up shapes" in other.sentence
+    assert make_map("piecewise", ["age", "job=a"], FeatureOptions(basis="auto")).sentence.startswith("Tables")
+
+
+def test_a_public_file_gives_a_basis_for_any_map(digits, tmp_path):
+    path = tmp_path / "public.npz"
+    np.savez(path, features=digits.test_features[:, :-1])
+    config = load_config("plain", ["data.name=digits", "data.scaling=", "data.features=fourier", "data.fourier_count=50"])
+    data = config.data.model_copy(update={"basis": str(path), "basis_size": 7})
+    mapped = prepare(config.model_copy(update={"data": data}), digits)
+    assert mapped.features.shape[1] == 8
+    assert mapped.feature_names[0] == "direction 0"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read"),
+        (b"no archive", "cannot be read as public rows"),
+        (np.zeros((4, 3), np.float32), r"expected finite `features` of shape \[rows, 64\], got \[4, 3\]"),
+        (np.full((4, 64), np.nan, np.float32), "expected finite"),
+        (np.ones((1, 64), np.float32), "at least 2 public rows, and there are 1"),
+    ],
+)
+def test_a_public_file_that_does_not_fit_is_refused(digits, tmp_path, content, words):
+    path = tmp_path / "public.npz"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        np.savez(path, features=content)
+    with pytest.raises(ConfigError, match=words):
+        make_map("scattering", digits.feature_names, FeatureOptions(basis=str(path), basis_size=20)).rows(
+            digits.features[:2], digits.feature_names
+        )
