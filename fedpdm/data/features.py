@@ -340,7 +340,8 @@ def _behind_basis(name: str, options: FeatureOptions) -> FeatureMap:
             out[part] = basis.project(plain.encode(rows[part], names))
         return out
 
-    source = f"made-up {options.basis}" if options.basis in DRAWINGS else f"the public file {options.basis}"
+    drawn = {"strokes": "made-up pen strokes", "shapes": "made-up shapes and strokes"}
+    source = drawn.get(options.basis, f"the public file {options.basis}")
     sentence = f"{plain.sentence} Projected onto {options.basis_size} principal directions of {source}, half whitened."
 
     def columns(names: Sequence[str]) -> list[str]:

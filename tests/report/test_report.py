@@ -111,8 +111,10 @@ def test_weight_images_are_the_model(runs, page):
         assert (blue > red) == (weight > 0) or opaque == 0
 
 
-def test_behind_wavelets_the_weights_on_the_smoothed_image_are_pictured(tmp_path):
-    run = read_folders([train(tmp_path / "run", "demo", ["data.scattering_scale=1", "rounds.total=2"])])[0][0]
+@pytest.mark.parametrize("basis", ["none", "auto"])
+def test_behind_wavelets_the_weights_on_the_smoothed_image_are_pictured(tmp_path, basis):
+    settings = ["data.scattering_scale=1", "rounds.total=2", f"data.basis={basis}"]
+    run = read_folders([train(tmp_path / "run", "demo", settings)])[0][0]
     view = view_model(run)
     assert [image["name"] for image in view.images] == [str(digit) for digit in range(10)]
     assert "of 16 pixels" in view.images[0]["alt"]
