@@ -10,11 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
+from fedpdm.cli.flower_budget import budget_app
 from fedpdm.errors import ConfigError, UserError, require_extra
 
 __all__ = ["flower_app"]
 
 flower_app = typer.Typer(no_args_is_help=True, help="Train across machines, on Flower (pip install 'fedpdm[flower]').")
+flower_app.add_typer(budget_app, name="budget")
 
 
 @flower_app.command("demo")
@@ -107,13 +109,17 @@ def status(
         print(json.dumps(report, indent=2))
         return
     budget = report["budget"]
-    if budget is None:
+    if report["trouble"]:
+        print(f"Budget: none is left. {report['trouble']}")
+    elif budget is None:
         print("Nothing was spent: this client has not been asked under the sound mechanism.")
     else:
         print(
             f"Budget: epsilon = {budget['epsilon_spent']:.4g} of {budget['epsilon']:g} spent in {budget['releases']} releases, "
             f"{budget['epsilon_left']:.4g} left (delta = {budget['delta']:g}, {budget['relation']} of one example)."
         )
+    for word in report["words"]:
+        print(f"Accepted {_when(word['at'])}: {word['reason']}")
     _print_history(report)
 
 

@@ -217,14 +217,17 @@ def test_the_budget_holds_over_many_small_jobs(tmp_path: Path) -> None:
         assert ledger.spent(ACCOUNT)[0] <= 1.0 + 1e-9
 
 
-def test_a_changed_policy_does_not_reset_the_budget(tmp_path: Path) -> None:
+def test_a_changed_policy_does_not_reset_the_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = make_nodes(tmp_path)
     request = first_request(tmp_path / "run")
     assert not refused(answer(nodes[0], request))
     (tmp_path / "policy.toml").write_text(POLICY.replace("epsilon = 1.0", "epsilon = 9.0"))
     reply = answer(nodes[0], request._replace(job="next"))
-    assert refused(reply) == "settings"
-    assert "budget is set once" in reply.reason
+    assert refused(reply) == "budget"
+    assert "stay within" in capsys.readouterr().err
+    (tmp_path / "policy.toml").write_text(POLICY.replace("epsilon = 1.0", "epsilon = 0.2"))
+    assert refused(answer(nodes[0], request._replace(job="next"))) == "budget", "a tighter one takes effect"
+    assert client_status(nodes[0].state_dir)["budget"]["epsilon"] == 0.2
 
 
 def test_a_repeat_is_answered_with_the_same_bytes_and_spends_nothing(tmp_path: Path) -> None:

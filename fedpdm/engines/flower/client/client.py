@@ -16,20 +16,22 @@ import numpy as np
 
 from fedpdm.compression.messages import encode_message
 from fedpdm.config import Config, digest, validate
+from fedpdm.engines.flower.client.books import ACCOUNT, BudgetClosed, open_books
 from fedpdm.engines.flower.client.node_data import NodeSource, load_examples
 from fedpdm.engines.flower.client.policy import check, check_plan, load_policy
+from fedpdm.engines.flower.client.seal import seal_of
 from fedpdm.engines.flower.client.store import Store, open_store
 from fedpdm.engines.flower.client.work import Work
 from fedpdm.engines.flower.protocol import Introduction, Refused, Reply, Request
 from fedpdm.engines.flower.setting import agreed, deployed_setup
 from fedpdm.errors import ConfigError, DataError, DivergedError, UserError
-from fedpdm.privacy.ledger import AlreadySpent, BudgetExceeded, Ledger
+from fedpdm.privacy.ledger import AlreadySpent, Budget, BudgetExceeded, Ledger
 from fedpdm.privacy.plan import Plan
 
 __all__ = ["ACCOUNT", "Node", "answer", "introduce"]
 
-ACCOUNT = "this client"  # one account for all jobs, and whatever number the client has in them
 _NAMES = (
+    (BudgetClosed, "budget"),
     (BudgetExceeded, "budget"),
     (AlreadySpent, "spent"),
     (ConfigError, "settings"),
@@ -95,7 +97,8 @@ def _for_the_server(error: UserError) -> tuple[str, str]:
     """Name and reason of a refusal as the server may know them; the node's own log has all of it."""
     refused = _named(error)
     print(f"fedpdm: refused ({refused})", file=sys.stderr, flush=True)
-    return refused.name, "The node's own log says more." if refused.name in _OWN_MATTER else refused.reason
+    own = refused.name in _OWN_MATTER or isinstance(error, BudgetClosed)
+    return refused.name, "The node's own log says more." if own else refused.reason
 
 
 def _settings(request: Request) -> Config:
@@ -112,8 +115,8 @@ def _answer(node: Node, request: Request, store: Store) -> Reply:
     if repeated := _repeated(request, store):
         return Reply.of(request, repeated)
     config, policy = _settings(request), load_policy(node.policy)
-    with Ledger(node.state_dir / "ledger.sqlite") as ledger:
-        ledger.open_budget(ACCOUNT, policy.budget.epsilon, policy.budget.delta, policy.budget.relation)
+    budget, seal = Budget(**policy.budget.model_dump()), seal_of(node.source, policy.seals)
+    with open_books(node.state_dir, store, budget, seal) as ledger:
         spent = [row.round for row in ledger.rows() if row.job == request.job]
         if request.round in spent:
             raise Refused("spent", f"Round {request.round} was paid for, but its message was lost: it is not made again.")
@@ -127,7 +130,8 @@ def _answer(node: Node, request: Request, store: Store) -> Reply:
         state = store.state(request, digest(config), work.first_state)
         result = work.make(state, lambda s, sigma: _spend(ledger, request, plan, s, sigma))
         reply = Reply.of(request, encode_message(setup.links, result.packed))
-        store.keep(request, reply.message, reply.vectors, [np.asarray(leaf) for leaf in jax.tree.leaves(result.state)])
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(result.state)]
+        store.keep(request, reply.message, reply.vectors, leaves, ledger.chain.head if plan else None)
     return reply
 
 

@@ -40,12 +40,29 @@ class Limits(Section):
     clip_max: float = Field(default=10.0, gt=0)
 
 
+class Books(Section):
+    seals: str | None = Field(
+        default=None,
+        description="folder outside of the state-dir for the seal, which shows an old copy; none: beside the data",
+    )
+
+
+class Time(Section):
+    reply_after: float = Field(default=0.0, ge=0, description="seconds from a request to its answer, whatever it is; 0: none")
+
+
 class Policy(Section):
     """A client's terms. The budget has no default."""
 
     budget: Budget
     allow: Allow = Field(default_factory=Allow)
     limits: Limits = Field(default_factory=Limits)
+    ledger: Books = Field(default_factory=Books)
+    time: Time = Field(default_factory=Time)
+
+    @property
+    def seals(self) -> Path | None:
+        return Path(self.ledger.seals) if self.ledger.seals else None
 
 
 def load_policy(path: Path) -> Policy:

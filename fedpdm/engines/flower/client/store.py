@@ -17,6 +17,7 @@ from safetensors.numpy import load, save
 
 from fedpdm.engines.flower.protocol import Refused, Request
 from fedpdm.errors import UserError
+from fedpdm.privacy.chain import Head
 from fedpdm.privacy.transaction import one_writer
 
 __all__ = ["Store", "Kept", "open_store"]
@@ -29,7 +30,7 @@ CREATE TABLE IF NOT EXISTS jobs (
 CREATE TABLE IF NOT EXISTS messages (
     job TEXT NOT NULL REFERENCES jobs (job), round INTEGER NOT NULL,
     request TEXT NOT NULL, message TEXT NOT NULL, status TEXT NOT NULL, size INTEGER NOT NULL, made REAL NOT NULL,
-    vectors BLOB, next_state BLOB,
+    vectors BLOB, next_state BLOB, ledger_count INTEGER, ledger_hash BLOB,
     PRIMARY KEY (job, round)
 );
 CREATE TABLE IF NOT EXISTS refusals (at REAL NOT NULL, job TEXT NOT NULL, round INTEGER NOT NULL, name TEXT, reason TEXT);
@@ -73,7 +74,7 @@ class Store:
 
     def messages(self, job: str | None = None) -> list[Kept]:
         """All messages on record, oldest first."""
-        where, values = ("WHERE job = ?", (job,)) if job else ("", ())
+        where, values = ("", ()) if job is None else ("WHERE job = ?", (job,))
         rows = self._connection.execute(f"SELECT {_COLUMNS} FROM messages {where} ORDER BY made, rowid", values)
         return [Kept(*row) for row in rows]
 
@@ -122,13 +123,25 @@ class Store:
         )
         return state
 
-    def keep(self, request: Request, message: str, vectors: bytes, next_state: list[np.ndarray]) -> None:
-        """Put a message and the state that belongs to it on disk, before it leaves."""
+    def keep(
+        self, request: Request, message: str, vectors: bytes, next_state: list[np.ndarray], paid: Head | None = None
+    ) -> None:
+        """Put a message and the state that belongs to it on disk, before it leaves; `paid` is the ledger's head then."""
         with one_writer(self._connection):
             self._connection.execute("UPDATE messages SET vectors = NULL WHERE job = ?", (request.job,))
             row = (request.job, request.round, request.digest(), message, "pending", len(vectors), time.time())
-            values = (*row, vectors, _dump(next_state))
-            self._connection.execute("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+            values = (*row, vectors, _dump(next_state), *(paid or (None, None)))
+            self._connection.execute("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def heads(self) -> list[Head]:
+        """What the ledger's head was when each message was paid for."""
+        rows = self._connection.execute("SELECT ledger_count, ledger_hash FROM messages WHERE ledger_count IS NOT NULL")
+        return [Head(*row) for row in rows]
+
+    def forget_heads(self) -> None:
+        """The messages on record are no witnesses any more: an operator has decided."""
+        with one_writer(self._connection):
+            self._connection.execute("UPDATE messages SET ledger_count = NULL, ledger_hash = NULL")
 
     def note_refusal(self, request: Request, refused: Refused) -> None:
         """Remember what was refused, for whoever runs this node."""
@@ -150,7 +163,8 @@ def open_store(folder: Path, *, create: bool = True) -> Iterator[Store]:
     if not create and not (folder / "state.sqlite").is_file():
         raise UserError(f"{folder} holds no client's state: name the state-dir of a node that has been asked at least once.")
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # prepared examples are kept there, too
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)  # whoever made it: prepared examples are kept there, too
         with (folder / ".lock").open("w") as lock:
             _acquire(lock, folder)
             connection = sqlite3.connect(folder / "state.sqlite", timeout=30, isolation_level=None)
@@ -158,11 +172,20 @@ def open_store(folder: Path, *, create: bool = True) -> Iterator[Store]:
                 for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
                     connection.execute(f"PRAGMA {setting}")
                 connection.executescript(_SCHEMA)
+                _add_columns(connection)
                 yield Store(connection)
             finally:
                 connection.close()
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # the last: of a damaged file
         raise Refused("folder", f"The state folder {folder} cannot be used: {error}. Nothing was sent.") from error
+
+
+def _add_columns(connection: sqlite3.Connection) -> None:
+    """What folders of an earlier release lack."""
+    there = {row[1] for row in connection.execute("PRAGMA table_info(messages)")}
+    for name, kind in (("ledger_count", "INTEGER"), ("ledger_hash", "BLOB")):
+        if name not in there:
+            connection.execute(f"ALTER TABLE messages ADD COLUMN {name} {kind}")
 
 
 def _acquire(lock: Any, folder: Path) -> None:

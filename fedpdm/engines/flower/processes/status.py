@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from fedpdm.engines.flower.client.books import BudgetClosed, open_ledger
 from fedpdm.engines.flower.client.store import Kept, open_store
-from fedpdm.privacy.ledger import Ledger
 
 __all__ = ["client_status"]
 
@@ -14,13 +14,17 @@ def client_status(folder: Path) -> dict[str, Any]:
     with open_store(folder, create=False) as store:
         messages = store.messages()
         refusals = [dict(zip(("at", "job", "round", "name", "reason"), row, strict=True)) for row in store.refusals()]
-    budget = None
-    if (folder / "ledger.sqlite").is_file():
-        with Ledger(folder / "ledger.sqlite") as ledger:
-            budget = next(iter(ledger.accounts()), None)
+        budget, words, trouble = None, [], None
+        try:
+            with open_ledger(folder, store) as ledger:
+                budget, words = next(iter(ledger.accounts()), None), ledger.words()
+        except BudgetClosed as error:
+            trouble = str(error)
     jobs = list(dict.fromkeys(message.job for message in messages))
     return {
         "budget": budget,
+        "trouble": trouble,  # why the budget counts as used up, if it does; the seal is not looked at
+        "words": [{"at": at, "reason": reason} for at, reason in words],
         "jobs": [_job(job, [message for message in messages if message.job == job]) for job in jobs],
         "last_message": messages[-1]._asdict() if messages else None,
         "refusals": refusals,
