@@ -198,6 +198,32 @@ class PrivacySection(Section):
     participations: int = Field(
         default=0, ge=0, description="most participations of one client; 0: its even share of the rounds"
     )
+    trust: Literal["local", "cohorts"] = Field(
+        default="local",
+        description='"local": every message is seen; "cohorts": only sums over cohorts are, and members share the noise',
+    )
+
+
+class CohortsSection(Section):
+    """Looked at with privacy.trust = "cohorts" (docs/secure-sums.md)."""
+
+    size: int = Field(default=0, ge=0, description="members of a cohort, at least; 0: all clients are one cohort")
+    colluding: int | None = Field(
+        default=None, ge=0, description="members that may work with the server; unset: a tenth, rounded up"
+    )
+    dropouts: int | None = Field(
+        default=None, ge=0, description="members that may be missing in a sum; unset: a tenth, rounded down"
+    )
+    members: Literal["fixed", "new"] = Field(
+        default="fixed", description='"fixed": a cohort keeps its members and state; "new": made anew in every round'
+    )
+    budget: Literal["sum", "own-share"] = Field(
+        default="sum", description="what privacy.epsilon is for: the sum, or a member's own share of the noise alone"
+    )
+    bits: int = Field(default=32, ge=2, le=32, description="bits b of a word; sums are taken modulo 2^b")
+    scale: int = Field(
+        default=0, ge=0, le=2**24, description="lattice steps per unit, a power of two; 0: the finest that does not wrap"
+    )
 
 
 # Penalties with a slope wherever they are evaluated (zero at a kink)
@@ -205,8 +231,8 @@ SUBGRADIENT_PENALTIES = ("l1", "elastic-net", "l2", "mcp", "scad")
 
 # What a mechanism does not look at must not be set, lest somebody believe that it counts.
 UNUSED_PRIVACY_KEYS: dict[str, tuple[str, ...]] = {
-    "none": ("epsilon", "relation", "mode", "clip", "participations"),
-    "paper": ("relation", "mode", "participations"),
+    "none": ("epsilon", "relation", "mode", "clip", "participations", "trust"),
+    "paper": ("relation", "mode", "participations", "trust"),
     "sound": (),
 }
 
@@ -246,8 +272,23 @@ class Config(Section):
     local: LocalSection = Field(default_factory=LocalSection)
     rounds: RoundsSection = Field(default_factory=RoundsSection)
     privacy: PrivacySection = Field(default_factory=PrivacySection)
+    cohorts: CohortsSection = Field(default_factory=CohortsSection)
     compression: CompressionSection = Field(default_factory=CompressionSection)
     metrics: MetricsSection = Field(default_factory=MetricsSection)
+
+    @model_validator(mode="after")
+    def _cohorts_fit(self) -> Self:
+        changed = [
+            key for key in CohortsSection.model_fields if getattr(self.cohorts, key) != CohortsSection.model_fields[key].default
+        ]
+        if changed and self.privacy.trust != "cohorts":
+            raise ValueError(
+                f"cohorts.{changed[0]}={getattr(self.cohorts, changed[0])} has no effect with "
+                f"privacy.trust={self.privacy.trust}: set privacy.trust=cohorts"
+            )
+        if self.cohorts.scale & (self.cohorts.scale - 1):
+            raise ValueError(f"cohorts.scale={self.cohorts.scale} is not a power of two: set 0, or for instance {2**20}")
+        return self
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -1,17 +1,19 @@
 """Who takes part when: decided before training, from the seed alone, the same in every engine."""
 
 import math
+from typing import Any
 
 import numpy as np
 
-__all__ = ["SAMPLINGS", "roster", "fair_share"]
+__all__ = ["SAMPLINGS", "Roster", "roster", "cohort_roster", "cohort_table", "deal_cohorts", "cohorts_per_round", "fair_share"]
 
 SAMPLINGS = ("uniform", "cycle")
+COHORT_STREAM = 2**31  # no round has this number
+
+Roster = list[tuple[np.ndarray, np.ndarray]]  # per round: the chosen clients, and who of them takes part
 
 
-def roster(
-    sampling: str, *, rounds: int, clients: int, participants: int, seed: int, all_first: bool, cap: int = 0
-) -> list[tuple[np.ndarray, np.ndarray]]:
+def roster(sampling: str, *, rounds: int, clients: int, participants: int, seed: int, all_first: bool, cap: int = 0) -> Roster:
     """For every round the chosen clients, and which of them may still take part under the cap.
 
     "uniform" draws `participants` different clients anew in every round. "cycle" goes through one random order of all
@@ -44,3 +46,49 @@ def fair_share(*, rounds: int, clients: int, participants: int, all_first: bool)
     """Participations per client when they are dealt evenly: the cap that "cycle" never exceeds."""
     later = rounds - all_first
     return math.ceil(later * participants / clients) + all_first
+
+
+def cohorts_per_round(participants: int, size: int) -> int:
+    """Whole cohorts that take part in a round: as many as fit into `participants` clients, and at least one."""
+    return max(1, participants // size)
+
+
+def deal_cohorts(order: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Clients in this order as cohorts of at least `size` members: a table with a row per cohort, and who is real in it.
+
+    >>> deal_cohorts(np.arange(7), 3)[0].tolist(), deal_cohorts(np.arange(7), 3)[1].sum(axis=1).tolist()
+    ([[0, 1, 2, 3], [4, 5, 6, 4]], [4, 3])
+    """
+    parts = np.array_split(order, max(1, len(order) // size))
+    widest = max(len(part) for part in parts)
+    table = np.stack([np.pad(part, (0, widest - len(part)), constant_values=part[0]) for part in parts])
+    return table.astype(np.int32), np.stack([np.arange(widest) < len(part) for part in parts])
+
+
+def cohort_table(clients: int, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Fixed cohorts, dealt at random: see `deal_cohorts`."""
+    return deal_cohorts(np.random.default_rng([seed, COHORT_STREAM]).permutation(clients), size)
+
+
+def cohort_roster(sampling: str, *, size: int, fixed: bool, participants: int, clients: int, seed: int, **how: Any) -> Roster:
+    """`roster` for cohorts: the clients of every round, cohort by cohort, each as long as the round's widest.
+
+    Parameters
+    ----------
+    size
+        Members of a cohort, at least.
+    fixed
+        Whether a client belongs to one cohort for good; else a cohort is made of whoever is chosen.
+    sampling, participants, clients, seed, **how
+        As in `roster`; of fixed cohorts it chooses whole ones.
+    """
+    count = cohorts_per_round(participants, size)
+    if fixed:
+        table, real = cohort_table(clients, size, seed)
+        chosen = roster(sampling, clients=len(table), participants=min(count, len(table)), seed=seed, **how)
+        return [(table[who].ravel(), (real[who] & here[:, None]).ravel()) for who, here in chosen]
+    result = []
+    for who, here in roster(sampling, clients=clients, participants=count * size, seed=seed, **how):
+        table, real = deal_cohorts(np.arange(len(who)), size)
+        result.append((who[table].ravel(), (here[table] & real).ravel()))
+    return result

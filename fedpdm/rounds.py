@@ -1,6 +1,7 @@
 """One round, from both sides: all that an engine calls.
 
     client_round: solve locally | privacy boundary | update own state -> message -> select -> values
+    cohort_round: every member solves | privacy boundary: shares, sum | the cohort's state -> message
     server_round: element-wise mean -> prox -> next global model
 
 Both are pure. The simulator maps `client_round` over clients; a deployment calls it for one client. Random keys come
@@ -21,7 +22,7 @@ from fedpdm.problem import penalties
 from fedpdm.problem.losses import restricted
 from fedpdm.problem.objective import Problem, concave_gradient
 
-__all__ = ["Setup", "ClientResult", "Stage", "client_round", "server_round", "client_key", "travel_at"]
+__all__ = ["Setup", "ClientResult", "Stage", "client_round", "cohort_round", "server_round", "client_key", "travel_at"]
 
 
 class Setup(NamedTuple):
@@ -153,6 +154,54 @@ def client_round(
     solution = setup.privacy.release_solution(solved.x, solved.release)
     solved = solved._replace(x=solution.value)
     return stage("message", _make_message)(setup, state, broadcast, round_index, solved, solution, support)
+
+
+def cohort_round(
+    setup: Setup,
+    members: Examples,
+    present: Array,
+    state: Any,
+    broadcast: Broadcast,
+    round_index: Array | int,
+    keys: Array,
+    support: Array | None = None,
+) -> ClientResult:
+    """The round of a cohort that shares its noise: a virtual client, whose solution is made from the members' sum alone.
+
+    Parameters
+    ----------
+    setup
+        With a mechanism that has `sums`.
+    members
+        Their examples; `client` lists which rows of the arrays they are.
+    present, keys
+        Who of them takes part, and the key of each.
+    state, broadcast, round_index, support
+        Of the cohort, as in `client_round`.
+    """
+    sums, x0 = setup.privacy.sums, broadcast.x0
+    assert sums is not None
+
+    def add(carry: tuple[Array, ...], member: tuple[Array, Array, Array]) -> tuple[tuple[Array, ...], Solved]:
+        words, weights, count, check = carry
+        client, here, key = member
+        solved = _solve_locally(setup, members._replace(client=client), state, broadcast, round_index, key, support)
+        weight = members.sizes[client] / sums.mean_examples
+        # The privacy boundary of secure sums: a member's solution leaves as its share, of which only the sum is seen.
+        share = sums.share(weight * (solved.x - x0), solved.release)
+        share = share if support is None else jnp.where(support, share, jnp.uint32(0))
+        words = words + jnp.where(here, share, jnp.uint32(0))
+        # Whole numbers have no NaN, so that a solve that diverged must be carried along beside them.
+        check = check + 0.0 * jnp.where(here, jnp.sum(solved.x), 0.0)
+        return (words, weights + here * weight, count + here, check), solved._replace(x=jnp.float32(0.0))
+
+    nothing = jnp.zeros(x0.shape, jnp.uint32), jnp.float32(0.0), jnp.float32(0.0), jnp.float32(0.0)
+    (words, weight, count, check), each = jax.lax.scan(add, nothing, (members.client, present, keys))
+    public = jax.tree.map(lambda leaf: leaf[0], each)
+    opened = sums.opened(words, weight, count, public.release)
+    solution = opened._replace(value=x0 + opened.value + check)
+    public = public._replace(x=solution.value)
+    return _make_message(setup, state, broadcast, round_index, public, solution, support)
 
 
 def server_round(setup: Setup, server_state: Any, broadcast: Broadcast, reports: Reports) -> Any:

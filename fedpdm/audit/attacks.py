@@ -21,6 +21,7 @@ from jax import Array
 from scipy.special import logsumexp
 
 from fedpdm.algorithms.local import Examples
+from fedpdm.audit.sums import seen_by_adversary
 from fedpdm.compression.links import Links, shared_support
 from fedpdm.privacy.accounting import Relation
 from fedpdm.privacy.mechanism import Mechanism, Release, Released
@@ -173,7 +174,7 @@ class _Runner:
     """Many runs of one client's participations, each through `client_round` with keys of its own."""
 
     def __init__(self, setup: Setup, x0: Array, rounds: Array, seed: int):
-        self._setup, self.x0, self.rounds, self._seed = setup, x0, rounds, seed
+        self._setup, self.x0, self.rounds, self._seed = seen_by_adversary(setup, x0), x0, rounds, seed
         self.random_batches = bool(setup.local.batch_size)
         self.draws = DRAWS if self.random_batches else 1
         self._size = int(max(1, min(CHUNK // (x0.size * len(rounds)), MOST)))

@@ -30,6 +30,10 @@ def plan(
     smoothness: Annotated[float, typer.Option(help="Smoothness L of the loss: R^2/4 logistic, R^2/2 softmax.")] = 0.5,
     beta: Annotated[float, typer.Option(help="Weight of the non-convex term.")] = 0.0,
     tolerance: Annotated[float, typer.Option(help="Squared gradient norm at which the certified mode stops.")] = 1e-6,
+    cohort: Annotated[int, typer.Option(help="Members that share the noise of a secure sum; 0: none.")] = 0,
+    colluding: Annotated[int | None, typer.Option(help="Members that may work with the server (default: a tenth).")] = None,
+    dropouts: Annotated[int | None, typer.Option(help="Members that may be missing in a sum (default: a tenth).")] = None,
+    dimension: Annotated[int, typer.Option(help="Coordinates of the model, for a cohort's lattice.")] = 7850,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Noise for a budget, per mode and neighbouring relation. Leave out one of epsilon, noise and participations.
@@ -37,10 +41,13 @@ def plan(
     \b
     Example:
       fedpdm privacy plan --epsilon 1 --participations 9 --examples 600
+      fedpdm privacy plan --epsilon 1 --participations 60 --cohort 30
     """
     from fedpdm.algorithms.local import LocalPlan
     from fedpdm.privacy.plan import plan_table
     from fedpdm.privacy.sensitivity import Curvature
+    from fedpdm.privacy.shared_noise import cohort_figures
+    from fedpdm.privacy.sums import make_cohort
 
     if [epsilon, noise_multiplier, participations].count(None) != 1:
         raise ConfigError("Give two of --epsilon, --noise-multiplier and --participations: the third is solved for.")
@@ -48,6 +55,10 @@ def plan(
     result = plan_table(
         epsilon, delta, participations, noise_multiplier, examples, clip, Curvature(rho, smoothness, beta), local
     )
+    if cohort:
+        result["cohort"] = cohort_figures(result["modes"], make_cohort(cohort, colluding, dropouts), dimension, delta)
+    elif colluding is not None or dropouts is not None:
+        raise ConfigError("--colluding and --dropouts are for a cohort: give --cohort, for instance 30.")
     if as_json:
         print(json.dumps(result, indent=2))
         return
@@ -66,7 +77,21 @@ def plan(
         f"delta = {delta:g}; times: participations; sensitivity: add/remove. The noise multiplier (noise/sens.) is per "
         f"release: one per participation, or {steps} in mode every-step."
     )
+    if cohort:
+        _print_cohort(result["cohort"])
     print(result["paper"]["sentence"])
+
+
+def _print_cohort(found: dict[str, Any]) -> None:
+    """Both figures side by side, for either reading of the budget."""
+    names = f"{'epsilon, sums':>14}{'own share alone':>17}{'share/sens.':>13}"
+    print(f"{'cohort':14}{'relation':13}{'what the budget is for':25}{names}")
+    for row in found["figures"]:
+        print(
+            f"{found['members']:<14d}{row['relation']:13}{row['budget']:25}{row['sum_epsilon']:14.4g}{row['own_epsilon']:17.4g}"
+            f"{row['share_multiplier']:13.4g}"
+        )
+    print(found["sentence"])
 
 
 @privacy_app.command("spent")

@@ -17,8 +17,20 @@ from jax import Array
 
 from fedpdm.privacy.noise import SecureGaussian, simulation_noise
 from fedpdm.privacy.sensitivity import Number
+from fedpdm.privacy.sums import Cohort, Lattice
 
-__all__ = ["Mechanism", "Release", "Released", "untouched", "no_privacy", "sound", "sound_every_step", "paper", "secure"]
+__all__ = [
+    "Mechanism",
+    "Release",
+    "Released",
+    "Sums",
+    "untouched",
+    "no_privacy",
+    "sound",
+    "sound_every_step",
+    "paper",
+    "secure",
+]
 
 
 class Release(NamedTuple):
@@ -40,6 +52,26 @@ class Released(NamedTuple):
     noise: Any  # standard deviation of the noise, in units of the local solution
 
 
+class Sums(NamedTuple):
+    """How a cohort's contributions become one release (see `fedpdm.privacy.sharing`).
+
+    Attributes
+    ----------
+    cohort, lattice, mean_examples
+        Who shares a sum, where it is taken, and the mean size of all clients, which weights are relative to.
+    share
+        `(contribution, release) -> words`: all that leaves a member.
+    opened
+        `(sum of words, sum of weights, members in it, release) -> Released`: the weighted mean of the contributions.
+    """
+
+    cohort: Cohort
+    lattice: Lattice
+    mean_examples: float
+    share: Callable[[Array, Release], Array]
+    opened: Callable[[Array, Array, Array, Release], Released]
+
+
 class Mechanism(NamedTuple):
     """A mechanism as pure functions.
 
@@ -51,12 +83,15 @@ class Mechanism(NamedTuple):
         `(message, release) -> Released`: applied to the message, last of all.
     gradient_noise
         `(release) -> (noise function of the solver, cost)`, or None: noise in every local step.
+    sums
+        Where cohorts share their noise: takes the place of `release_solution`.
     """
 
     mechanism: str
     release_solution: Callable[[Array, Release], Released]
     release_message: Callable[[Any, Release], Released]
     gradient_noise: Callable[[Release], tuple[Callable[[Array, tuple[int, ...]], Array], Array]] | None = None
+    sums: Sums | None = None
 
 
 def untouched(value: Any, release: Release) -> Released:

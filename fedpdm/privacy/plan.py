@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from fedpdm.algorithms.local import LocalPlan
+from fedpdm.algorithms.local import LocalPlan, travel
 from fedpdm.errors import ConfigError
 from fedpdm.privacy import sensitivity as bounds
 from fedpdm.privacy.accounting import (
@@ -20,6 +20,8 @@ from fedpdm.privacy.accounting import (
 )
 from fedpdm.privacy.mechanism import Mechanism, Release, sound, sound_every_step
 from fedpdm.privacy.sensitivity import Curvature, Number
+from fedpdm.privacy.shared_noise import SharedNoise, Sharing, round_up, share_noise
+from fedpdm.privacy.sharing import member_sensitivity
 
 __all__ = ["MODES", "Plan", "choose_mode", "plan_sound", "plan_table"]
 
@@ -41,6 +43,7 @@ class Plan(NamedTuple):
     sensitivity: Callable[[float, float], float]  # (step size, examples) -> of one release, with no public slope
     bound: Callable[[Release], Number]  # the same, from all that is public at the release
     before: tuple[float, float] = (0.0, 0.0)  # (epsilon, delta) of a schema that was read off the rows before training
+    shared: SharedNoise | None = None  # where cohorts share the noise
 
     def cost_multiplier(self) -> float:
         """The noise multiplier of one participation as a whole, for a ledger that counts participations."""
@@ -51,30 +54,23 @@ class Plan(NamedTuple):
         return {
             "relation": self.relation,
             "unit": "one example of one client",
-            "adversary": "the server and everyone who sees the messages",
+            "adversary": self.shared.adversary() if self.shared else "the server and everyone who sees the messages",
             "noise_multiplier": self.noise_multiplier,
             "participations": self.participations,
             "mode": self.mode,
             "clip": self.clip,
-        }
+        } | (self.shared.terms() if self.shared else {})
 
     def sentence(self, epsilon: float | None = None) -> str:
         """The guarantee in words; `epsilon` is what training spent, if less than the budget. Schema and training add up."""
         spent = (self.epsilon if epsilon is None else epsilon) + self.before[0]
         change = "adding or removing it" if self.relation == "add-remove" else "replacing it by another"
         delta = self.delta + self.before[1]
+        whom = self.shared.against() if self.shared else "against the server and everyone who sees the messages"
         return (
-            f"Differential privacy with epsilon = {_round_up(spent):g} and delta = {delta:g} for one example "
-            f"of one client, under {change} ({self.relation}), against the server and everyone who sees the messages."
-        )
-
-
-def _round_up(epsilon: float) -> float:
-    """Four significant digits, never below the true value."""
-    if epsilon == 0:
-        return 0.0
-    digits = 3 - math.floor(math.log10(epsilon))
-    return math.ceil(epsilon * 10**digits - 1e-6) / 10**digits
+            f"Differential privacy with epsilon = {round_up(spent):g} and delta = {delta:g} for one example "
+            f"of one client, under {change} ({self.relation}), {whom}."
+        ) + (self.shared.other_figure(self.before[0]) if self.shared else "")
 
 
 def choose_mode(local: LocalPlan, asked: str = "auto") -> str:
@@ -109,23 +105,31 @@ def plan_sound(
     curvature: Curvature,
     local: LocalPlan,
     smallest_client: int,
+    sharing: Sharing | None = None,
 ) -> Plan:
     """Calibrate the noise so that `participations` participations spend exactly the budget.
 
     `clip` is C, the bound on one example's gradient (of a batch's gradient in mode "batch-clipped"). The guarantee is that
     of `fedpdm.privacy.mechanism.sound` with the sensitivity of the mode, turned into (epsilon, delta) by exact Gaussian
-    differential privacy; replace-one counts double sensitivity.
+    differential privacy; replace-one counts double sensitivity. With `sharing`, cohorts share the noise.
     """
     bound = _bound(mode, clip, curvature, local, smallest_client)
     releases = local.steps if mode == "every-step" else 1
     z = noise_multiplier_for(epsilon, delta, participations * releases, relation)
-    privacy = sound_every_step(bound, z, local.steps) if mode == "every-step" else sound(bound, z)
+    shared = None
+    if sharing:
+        bound = member_sensitivity(bound, sharing.sizes)
+        reach = float(travel(curvature.weight, jnp.float32(local.step_size), jnp.int32(local.steps))) * 2 * clip
+        privacy, shared = share_noise(sharing, z, bound, reach, local, (delta, participations, relation))
+    else:
+        privacy = sound_every_step(bound, z, local.steps) if mode == "every-step" else sound(bound, z)
 
     def sensitivity(step_size: float, examples: float) -> float:
         none = jnp.float32(0.0)
         return float(bound(Release(jnp.float32(step_size), jnp.float32(examples), none, none, none)))
 
-    return Plan(privacy, mode, epsilon, delta, relation, participations, releases, z, clip, sensitivity, bound)
+    figures = (participations, releases, z, clip, sensitivity, bound)
+    return Plan(privacy, mode, epsilon, delta, relation, *figures, shared=shared)
 
 
 def _bound(mode: str, clip: float, curvature: Curvature, local: LocalPlan, smallest_client: int) -> Callable[[Release], Number]:

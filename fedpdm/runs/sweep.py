@@ -68,7 +68,7 @@ def _run(simulation: Simulation, config: Config) -> Result:
         "downlink_bytes": [row["downlink_bytes"] for row in measured],
         "last": last["test_accuracy"],
         "averaged": round(simulation.test_accuracy(simulation.averaged_model), 6),
-        **{key: last[key] for key in ("nonzero_fraction", "objective", "stationarity")},
+        **{key: last.get(key) for key in ("nonzero_fraction", "objective", "stationarity")},
         "seconds": round(seconds, 3),
     }
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,16 +13,17 @@ from fedpdm.data import Federation
 from fedpdm.data.prepare import radius_of, settled
 from fedpdm.data.schema import Cost
 from fedpdm.errors import ConfigError
-from fedpdm.participation import fair_share
 from fedpdm.privacy.accounting import paper_round_epsilon
 from fedpdm.privacy.mechanism import paper
 from fedpdm.privacy.plan import Plan, choose_mode, plan_sound
 from fedpdm.privacy.sensitivity import Curvature
+from fedpdm.privacy.shared_noise import Sharing
 from fedpdm.problem import LOSSES, Loss, Problem, penalties
 from fedpdm.problem.penalties import Penalty
 from fedpdm.rounds import Setup
+from fedpdm.setup.cohorts import even_share, sharing_of
 
-__all__ = ["build_setup", "plain_setup", "with_sound_mechanism"]
+__all__ = ["Crowd", "build_setup", "plain_setup", "with_sound_mechanism"]
 
 PAPER_CLIP = 1.0  # the G of Theorem 1, for which the paper gives no value
 
@@ -79,7 +80,10 @@ def build_setup(
         return with_paper_mechanism(config, setup, federation), None
     if config.privacy.mechanism == "sound":
         cost = federation.schema.cost if federation.schema else None
-        setup, plan = with_sound_mechanism(after_schema(config, cost), setup, int(federation.sizes.min()), make_loss)
+        first = setup.problem.loss.initial
+        size = first().size if first else federation.classes * federation.features.shape[2]
+        crowd = Crowd(federation.sizes, setup.links.count(size) if setup.links.has_support else size)
+        setup, plan = with_sound_mechanism(after_schema(config, cost), setup, int(federation.sizes.min()), make_loss, crowd)
         return setup, plan._replace(before=(cost.epsilon, cost.delta)) if cost else plan
     return setup, None
 
@@ -141,9 +145,18 @@ def with_paper_mechanism(config: Config, setup: Setup, federation: Federation) -
     return setup._replace(local=local._replace(batch_clip=clip), privacy=privacy)
 
 
-def with_sound_mechanism(config: Config, setup: Setup, smallest_client: int, make_loss: LossFactory) -> tuple[Setup, Plan]:
-    """Clip, noise and participations from the budget alone."""
-    p, r, radius = config.privacy, config.rounds, radius_of(config) or 1.0
+class Crowd(NamedTuple):
+    """What cohorts must know of all clients."""
+
+    sizes: np.ndarray  # public
+    dimension: int  # coordinates of a contribution
+
+
+def with_sound_mechanism(
+    config: Config, setup: Setup, smallest_client: int, make_loss: LossFactory, crowd: Crowd | None = None
+) -> tuple[Setup, Plan]:
+    """Clip, noise and participations from the budget alone; the `crowd` is needed where cohorts share the noise."""
+    p, radius = config.privacy, radius_of(config) or 1.0
     mode = choose_mode(setup.local, p.mode)
     if setup.problem.penalty_by == "subgradient" and mode not in ("linearised", "every-step"):
         raise ConfigError(
@@ -163,7 +176,8 @@ def with_sound_mechanism(config: Config, setup: Setup, smallest_client: int, mak
             problem=setup.problem._replace(loss=loss), local=setup.local._replace(linearised=mode == "linearised")
         )
         clip *= seen / radius  # of the part of the gradient that the support lets through
-    share = fair_share(rounds=r.total, clients=config.data.clients, participants=r.participants, all_first=r.all_first)
+    sharing = _sharing(config, crowd, mode)
+    share = even_share(config, sharing.cohort if sharing else None)
     plan = plan_sound(
         epsilon=p.epsilon or math.inf,
         delta=p.delta,
@@ -174,8 +188,17 @@ def with_sound_mechanism(config: Config, setup: Setup, smallest_client: int, mak
         curvature=Curvature(setup.algorithm.weight, setup.problem.loss.smoothness(seen), config.problem.beta),
         local=setup.local,
         smallest_client=smallest_client,
+        sharing=sharing,
     )
     return setup._replace(privacy=plan.privacy), plan
+
+
+def _sharing(config: Config, crowd: Crowd | None, mode: str) -> Sharing | None:
+    if config.privacy.trust == "local":
+        return None
+    if crowd is None:
+        raise ConfigError("privacy.trust=cohorts is not for this engine: use `fedpdm run`, or `fedpdm flower demo --cohort`.")
+    return sharing_of(config, crowd.sizes, crowd.dimension, mode)
 
 
 def require_clip(loss: str, clip: float | None, mode: str) -> None:

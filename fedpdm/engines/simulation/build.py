@@ -32,6 +32,8 @@ def build_simulation(
         all_first=r.all_first,
         sampling=r.sampling,
         cap=plan.participations if plan else 0,
+        cohort_size=setup.privacy.sums.cohort.members if setup.privacy.sums else 0,
+        fixed_cohorts=config.cohorts.members == "fixed",
         **config.metrics.model_dump(),
     )
     return Simulation(setup, federation, schedule, plan)

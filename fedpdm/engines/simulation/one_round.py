@@ -9,9 +9,10 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
-from fedpdm.algorithms.base import Reports, element_wise_mean, replace_rows
+from fedpdm.algorithms.base import Broadcast, Reports, element_wise_mean, replace_rows
 from fedpdm.algorithms.local import Examples
 from fedpdm.compression.links import send_down, shared_support
+from fedpdm.engines.simulation.cohorts import share_bytes, work_of_cohorts
 from fedpdm.engines.simulation.state import Schedule, SimulationState, Who, add_traffic
 from fedpdm.rounds import ClientResult, Setup, client_key, client_round, server_round, travel_at
 
@@ -34,49 +35,69 @@ def one_round(
     setup: Setup, t: Array, state: SimulationState, seed: Array, who: Who, data: tuple[Array, ...], mesh: Mesh | None
 ) -> tuple[SimulationState, dict[str, Array]]:
     """Gather the participants' states, let them and the server do their parts, scatter the states back."""
-    chosen, present, places, blocks = who
+    chosen, present, places, _ = who
     algorithm, links = setup.algorithm, setup.links
     whole = algorithm.broadcast(state.server)
     broadcast, downlink, down_bytes = send_down(links, state.downlink, whole, chosen, present, t, state.noise)
     support = shared_support(links, seed, t, broadcast.x0)
+    if setup.privacy.sums:
+        result, sends, senders = work_of_cohorts(setup, t, state, seed, who, data, broadcast, support)
+        up_bytes, index_bytes, costs = share_bytes(setup, whole.x0.size), 0, result.cost[0]
+    else:
+        result, sends, senders = _work_of_clients(setup, t, state, seed, who, data, broadcast, support, mesh), present, chosen
+        up_bytes, index_bytes, costs = result.packed.bytes, result.packed.index_bytes, result.cost
+    packed = result.packed
+    reports = Reports(packed.message, places, sends, packed.sent, travel_at(setup, t, setup.local.steps))
+    server = server_round(setup, state.server, broadcast, reports)
+
+    def put_back(table: Array, rows: Array) -> Array:
+        return replace_rows(table, places, rows, sends)
+
+    leaves = jax.tree.leaves(packed.message)
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf), axis=(1, 2)) for leaf in leaves]), axis=0) | ~sends
+    sizes = jnp.stack([jnp.where(present, up_bytes, 0), down_bytes, jnp.where(present, index_bytes, 0)])
+    gaps = jnp.sum((result.local_model - server.x0) ** 2, axis=(1, 2))
+    steps = jnp.where(sends, result.info.steps, 0)
+    measured = {
+        "nonzero_fraction": jnp.mean(server.x0 != 0),
+        "consensus_gap": jnp.sqrt(element_wise_mean(gaps, sends)),
+        "local_steps_mean": element_wise_mean(steps.astype(jnp.float32), sends),
+        "local_steps_max": jnp.max(steps),
+        "bad_client": jnp.where(jnp.all(finite), -1, senders[jnp.argmin(finite)]),
+    }
+    state = state._replace(
+        server=server,
+        clients=jax.tree.map(put_back, state.clients, result.state),
+        local_models=put_back(state.local_models, result.local_model) if len(state.local_models) else state.local_models,
+        spent=state.spent.at[chosen].add(jnp.where(present, costs, 0.0)),
+        downlink=downlink,
+        noise=element_wise_mean(result.noise, sends) / jnp.sqrt(jnp.maximum(jnp.sum(sends), 1)),
+        traffic=add_traffic(state.traffic, sizes),
+    )
+    return state, measured
+
+
+def _work_of_clients(
+    setup: Setup,
+    t: Array,
+    state: SimulationState,
+    seed: Array,
+    who: Who,
+    data: tuple[Array, ...],
+    broadcast: Broadcast,
+    support: Array | None,
+    mesh: Mesh | None,
+) -> ClientResult:
+    """Every client of the round does its part."""
 
     def work(common: Any, client: Array, block: Array, client_state: Any) -> ClientResult:
         data, broadcast, support, t, seed = common
         examples = Examples(data[0], data[1], data[2], block)
         return client_round(setup, examples, client_state, broadcast, t, client_key(seed, t, client), support)
 
-    own = jax.tree.map(lambda leaf: leaf[places], state.clients)
+    own = jax.tree.map(lambda leaf: leaf[who.rows], state.clients)
     common = data, broadcast, support, t, seed
-    result = _over_clients(setup, work, whole.x0.size * len(chosen), mesh)(common, chosen, blocks, own)
-    packed = result.packed
-    reports = Reports(packed.message, places, present, packed.sent, travel_at(setup, t, setup.local.steps))
-    server = server_round(setup, state.server, broadcast, reports)
-
-    def put_back(table: Array, rows: Array) -> Array:
-        return replace_rows(table, places, rows, present)
-
-    leaves = jax.tree.leaves(packed.message)
-    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf), axis=(1, 2)) for leaf in leaves]), axis=0) | ~present
-    sizes = jnp.stack([jnp.where(present, packed.bytes, 0), down_bytes, jnp.where(present, packed.index_bytes, 0)])
-    gaps = jnp.sum((result.local_model - server.x0) ** 2, axis=(1, 2))
-    steps = jnp.where(present, result.info.steps, 0)
-    measured = {
-        "nonzero_fraction": jnp.mean(server.x0 != 0),
-        "consensus_gap": jnp.sqrt(element_wise_mean(gaps, present)),
-        "local_steps_mean": element_wise_mean(steps.astype(jnp.float32), present),
-        "local_steps_max": jnp.max(steps),
-        "bad_client": jnp.where(jnp.all(finite), -1, chosen[jnp.argmin(finite)]),
-    }
-    state = state._replace(
-        server=server,
-        clients=jax.tree.map(put_back, state.clients, result.state),
-        local_models=put_back(state.local_models, result.local_model) if len(state.local_models) else state.local_models,
-        spent=state.spent.at[chosen].add(jnp.where(present, result.cost, 0.0)),
-        downlink=downlink,
-        noise=element_wise_mean(result.noise, present) / jnp.sqrt(jnp.maximum(jnp.sum(present), 1)),
-        traffic=add_traffic(state.traffic, sizes),
-    )
-    return state, measured
+    return _over_clients(setup, work, broadcast.x0.size * len(who.clients), mesh)(common, who.clients, who.blocks, own)
 
 
 def _over_clients(

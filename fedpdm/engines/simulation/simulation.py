@@ -18,6 +18,7 @@ from fedpdm.compression.links import first_downlink
 from fedpdm.compression.sparsify import coordinate_count
 from fedpdm.data.federation import Federation
 from fedpdm.engines.simulation.client_store import ClientStore
+from fedpdm.engines.simulation.cohorts import cohort_rows, state_rows
 from fedpdm.engines.simulation.one_round import FLOAT_COLUMNS, INTEGER_COLUMNS, device_mesh, one_round
 from fedpdm.engines.simulation.programs import shared_program
 from fedpdm.engines.simulation.state import (
@@ -32,7 +33,7 @@ from fedpdm.engines.simulation.state import (
     with_rows,
 )
 from fedpdm.errors import ConfigError, DivergedError
-from fedpdm.participation import roster
+from fedpdm.participation import Roster, cohort_roster, roster
 from fedpdm.privacy.plan import Plan
 from fedpdm.problem.objective import accuracy, local_objectives
 from fedpdm.rounds import Setup
@@ -43,7 +44,6 @@ __all__ = ["Roster", "Schedule", "Simulation", "SimulationState"]
 LARGE = 2**30  # bytes: what clients keep, or hold, beyond this is brought in for the participants of a call only
 
 Arrays = tuple[Array, ...]
-Roster = list[tuple[np.ndarray, np.ndarray]]  # per round: the chosen clients, and who of them takes part
 # (first round, roster) -> roster: asked before anything of these rounds is computed
 BeforeRelease = Callable[[int, Roster], Roster]
 
@@ -74,7 +74,7 @@ class Simulation:
         self.compile_seconds, self.compilations = 0.0, 0
         self._compiled: dict[object, Callable[..., Any]] = {}
         self._store: ClientStore | None = None
-        self._mesh = device_mesh(schedule, federation.clients)
+        self._mesh = None if schedule.cohort_size else device_mesh(schedule, federation.clients)
         self._decide_what_stays(schedule)
         self._data = () if self._brings_data else self._on_device(slice(None))
         self._test = self._everywhere((jnp.asarray(federation.test_features), jnp.asarray(federation.test_labels)))
@@ -84,7 +84,7 @@ class Simulation:
         """Whether all clients' states, and all their data, are kept on the device: if they are not too large for it."""
         federation, window = self.federation, s.chunk * s.participants
         one = sum(4 * leaf.size for leaf in jax.tree.leaves(jax.eval_shape(self._first_rows, s.seed)))
-        self._stores = one * federation.clients > LARGE and window < federation.clients
+        self._stores = one * federation.clients > LARGE and window < federation.clients and not s.cohort_size
         large = type(federation.features) is not np.ndarray or federation.features.nbytes > LARGE
         self._brings_data = large and window < federation.clients
         if (self._stores or self._brings_data) and (s.all_first or s.diagnose_every):
@@ -115,15 +115,12 @@ class Simulation:
     def _begin(self, schedule: Schedule) -> None:
         federation, s = self.federation, schedule
         self.schedule, self.round = schedule, 0
-        self._roster = roster(
-            s.sampling,
-            rounds=s.rounds,
-            clients=federation.clients,
-            participants=s.participants,
-            seed=s.seed,
-            all_first=s.all_first,
-            cap=s.cap,
-        )
+        how: dict[str, Any] = {"clients": federation.clients, "participants": s.participants, "seed": s.seed}
+        how |= {"rounds": s.rounds, "all_first": s.all_first, "cap": s.cap}
+        if s.cohort_size:
+            self._roster = cohort_roster(s.sampling, size=s.cohort_size, fixed=s.fixed_cohorts, **how)
+        else:
+            self._roster = roster(s.sampling, **how)
         self.before_release: BeforeRelease | None = None
         self.state = self._initial_state()
 
@@ -177,7 +174,7 @@ class Simulation:
         """Where the participants of a call find their states and examples, the examples, and the state to begin with."""
         clients = jnp.asarray(chosen)
         if not (self._stores or self._brings_data):
-            return Who(clients, jnp.asarray(present), clients, clients), self._data, self.state
+            return Who(clients, jnp.asarray(present), self._rows(chosen, clients), clients), self._data, self.state
         window = np.unique(chosen)
         places = jnp.asarray(np.searchsorted(window, chosen).astype(np.int32))
         window = np.pad(window, (0, chosen.size - len(window)), mode="edge")  # always as many, for one compilation
@@ -186,7 +183,12 @@ class Simulation:
             state = with_rows(state, jax.tree.map(jnp.asarray, self._store.read(window)))
         data = self._on_device(window) if self._brings_data else self._data
         rows, blocks = (places if moved else clients for moved in (self._stores, self._brings_data))
-        return Who(clients, jnp.asarray(present), rows, blocks), data, state
+        return Who(clients, jnp.asarray(present), self._rows(chosen, rows), blocks), data, state
+
+    def _rows(self, chosen: np.ndarray, rows: Array) -> Array:
+        """Where states are: at these rows, or, of cohorts, at a row per cohort."""
+        s = self.schedule
+        return jnp.asarray(cohort_rows(s, self.federation.clients, chosen)) if s.cohort_size else rows
 
     def _take_out(self, state: SimulationState, chosen: np.ndarray) -> SimulationState:
         """Store the rows of a call's participants; what is left is small."""
@@ -201,11 +203,17 @@ class Simulation:
         if self._store:
             self._store.sync()
 
+    @property
+    def _measures(self) -> bool:
+        """Whether stationarity is measured: it needs every client's own solution, which a sum does not show."""
+        return bool(self.schedule.diagnose_every) and not self.schedule.cohort_size
+
     def diagnose(self) -> dict[str, float]:
-        """Objective F(x0) and stationarity measure P, over all clients' training data."""
+        """Objective F(x0) and stationarity measure P, over all clients' training data; of cohorts the objective alone."""
         diagnose = self._compile("diagnose", self._diagnose, self.state, self._data)
-        objective, measure = diagnose(self.state, self._data)
-        return {"objective": float(f"{objective:.7g}"), "stationarity": float(f"{measure:.7g}")}
+        names = ("objective", "stationarity") if self._measures else ("objective",)
+        found = zip(names, diagnose(self.state, self._data), strict=True)
+        return {name: float(f"{value:.7g}") for name, value in found}
 
     def restore(self, state: SimulationState, round_index: int, store: Path | None = None) -> None:
         """Go on from an earlier state: after `round_index` rounds.
@@ -283,12 +291,13 @@ class Simulation:
     def _state_at(self, x0: Array) -> SimulationState:
         """The state to begin with; compiled, so that rows that are cut off again never exist."""
         clients, algorithm = self.federation.clients, self.setup.algorithm
-        stays = 0 if self._stores else clients
-        server = algorithm.init_server(x0, clients)
+        rows = state_rows(self.schedule, clients)
+        stays = 0 if self._stores else rows
+        server = algorithm.init_server(x0, rows)
         return SimulationState(
             server._replace(memory=server.memory[:stays]) if remembers(server) else server,
             clients=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (stays, *leaf.shape)), algorithm.init_client(x0)),
-            local_models=jnp.broadcast_to(x0, (clients if self.schedule.diagnose_every else 0, *x0.shape)),
+            local_models=jnp.broadcast_to(x0, (clients if self._measures else 0, *x0.shape)),
             tail_sum=jnp.zeros_like(x0),
             spent=jnp.zeros(clients),
             downlink=first_downlink(algorithm.broadcast(server), clients),
@@ -322,10 +331,12 @@ class Simulation:
         found = jax.lax.fori_loop(start, stop, body, (state, columns))
         return jax.lax.with_sharding_constraint(found, NamedSharding(self._mesh, PartitionSpec())) if self._mesh else found
 
-    def _diagnose(self, state: SimulationState, data: Arrays) -> tuple[Array, Array]:
+    def _diagnose(self, state: SimulationState, data: Arrays) -> tuple[Array, ...]:
         problem, algorithm = self.setup.problem, self.setup.algorithm
         x0 = state.server.x0
         objective = jnp.mean(local_objectives(problem, x0, data[0], data[1], data[2])) + problem.penalty.value(x0)
+        if not self._measures:
+            return (objective,)
         linear_terms = jax.vmap(algorithm.linear_term, (0, None), axis_size=self.federation.clients)(
             state.clients, algorithm.broadcast(state.server)
         )

@@ -46,6 +46,9 @@ class Schedule(NamedTuple):
         Also the number of rounds that run in one call, hence between possible checkpoints.
     tail
         The averaged model is the mean of x0 over this last share of the rounds.
+    cohort_size, fixed_cohorts
+        Least members of a cohort that shares a sum, and whether they stay the same; 0: clients send for themselves. See
+        `fedpdm.participation.cohort_roster`.
     """
 
     rounds: int
@@ -57,6 +60,8 @@ class Schedule(NamedTuple):
     evaluate_every: int = 1
     diagnose_every: int = 10
     tail: float = 0.5
+    cohort_size: int = 0
+    fixed_cohorts: bool = True
 
     @property
     def chunk(self) -> int:
@@ -68,7 +73,7 @@ class SimulationState(NamedTuple):
     """All that must survive from one call to the next (and hence goes into a checkpoint)."""
 
     server: Any
-    clients: Any  # client states, stacked: of all clients, or of a call's participants
+    clients: Any  # client states, stacked: of all clients, of a call's participants, or of cohorts
     local_models: Array  # the last x_i of every client; without rows if nothing is diagnosed
     tail_sum: Array  # sum of x0 over the tail so far
     spent: Array  # per client: sum of (sensitivity / noise)^2 over its releases
@@ -79,7 +84,7 @@ class SimulationState(NamedTuple):
 
 
 class Who(NamedTuple):
-    """The participants of rounds: [rounds, K] each."""
+    """The participants of rounds: [rounds, K] each; `rows` has one per cohort where there are cohorts."""
 
     clients: Array
     present: Array  # who of them takes part

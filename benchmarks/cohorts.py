@@ -1,0 +1,149 @@
+"""Accuracy at a certified epsilon when cohorts share the noise: MNIST and Adult, add/remove, delta = 1e-5, t + d = 20 %.
+
+    python benchmarks/cohorts.py [--data mnist adult] [--cohorts 100 25] [--algorithms fedpdm fedavg]
+                                 [--epsilons 0.2 1 3] [--seeds 5]
+
+Settings come from a validation split, one tuning seed each; test data choose nothing. Finished runs are kept in
+benchmarks/results/cohorts-cells.jsonl and not run again; the table is benchmarks/results/cohorts.json.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedpdm.config import Config, load_config
+from fedpdm.runs.sweep import Result, run_sweep
+
+RESULTS = Path(__file__).parent / "results"
+EPSILONS = ("0.1", "0.2", "0.5", "1", "3")
+TUNING_SEED = 1000
+DATA = {
+    "mnist": ("scattering", "labels", 10_000, ["data.scattering_scale=2", "data.scattering_centre=strokes"]),
+    "adult": ("piecewise", "one-class", 6_000, []),
+}
+COMMON = (
+    "rounds.sampling=cycle",
+    "rounds.all_first=false",
+    "rounds.participants=0",
+    "local.batch_size=0",
+    "local.steps=1",
+    "problem.loss=softmax",
+    "problem.gamma=0.0",
+    "data.clients=100",
+    "data.radius=1.0",
+    "data.scaling=none",
+    "metrics.diagnose_every=0",
+    "metrics.evaluate_every=1000",
+    "metrics.tail=0.25",
+    "algorithm.server_rule=dual-memory",
+    "privacy.mechanism=sound",
+    "privacy.delta=1e-5",
+    "privacy.mode=linearised",
+    "privacy.trust=cohorts",
+)
+
+
+class Cell(NamedTuple):
+    """One setting: rounds, step size of the one local step, rho (FedPDM), clip."""
+
+    rounds: int
+    step: float
+    rho: float
+    clip: float
+
+
+# The same number of settings for every algorithm, at every epsilon: a careful one, a middle one and a bold one.
+GRID: dict[str, dict[str, list[Cell]]] = {
+    "mnist": {
+        "fedpdm": [Cell(40, 18, 0.01, 0.5), Cell(40, 36, 0.005, 0.5), Cell(60, 36, 0.005, 0.7), Cell(80, 72, 0.0025, 1.0)],
+        "fedavg": [Cell(40, 36, 0.0, 0.5), Cell(40, 72, 0.0, 0.5), Cell(60, 72, 0.0, 0.7), Cell(80, 144, 0.0, 1.0)],
+    },
+    "adult": {
+        "fedpdm": [Cell(40, 18, 0.01, 0.35), Cell(40, 36, 0.005, 0.5), Cell(60, 36, 0.005, 0.7), Cell(80, 72, 0.0025, 0.7)],
+        "fedavg": [Cell(40, 36, 0.0, 0.35), Cell(40, 72, 0.0, 0.5), Cell(60, 72, 0.0, 0.7), Cell(80, 144, 0.0, 0.7)],
+    },
+}
+
+
+def settings(data: str, cohort: int, algorithm: str, epsilon: str, cell: Cell, seed: int, validation: bool) -> Config:
+    """One run."""
+    features, partition, held_out, more = DATA[data]
+    tenth = cohort / 10
+    chosen = [
+        *COMMON,
+        *more,
+        f"data.name={data}",
+        f"data.features={features}",
+        f"data.partition={partition}",
+        f"data.validation={held_out if validation else 0}",
+        f"algorithm.name={algorithm}",
+        f"cohorts.size={cohort}",
+        f"cohorts.colluding={round(tenth + 0.1)}",
+        f"cohorts.dropouts={cohort // 5 - round(tenth + 0.1)}",
+        f"privacy.epsilon={float(epsilon)}",
+        f"privacy.clip={cell.clip}",
+        f"rounds.total={cell.rounds}",
+        f"local.step_size={float(cell.step)}",
+        f"seed={seed}",
+    ]
+    if algorithm == "fedpdm":
+        chosen.append(f"algorithm.rho={cell.rho}")
+    return load_config("plain", chosen)
+
+
+def say(done: int, total: int, config: Config, result: Result) -> None:
+    cell = (
+        f"T {config.rounds.total} step {config.local.step_size:g} clip {config.privacy.clip} held out {config.data.validation}"
+    )
+    name = f"{config.data.name} {config.algorithm.name} cohort {config.cohorts.size} epsilon {config.privacy.epsilon} {cell}"
+    print(f"{name} seed {config.seed}: {result.get('last', 'diverged')} {result.get('averaged')}", flush=True)
+
+
+def study(data: str, cohort: int, algorithm: str, epsilon: str, seeds: int) -> dict[str, Any]:
+    """Tune at one epsilon, then measure with fresh seeds."""
+    store, cells = RESULTS / "cohorts-cells.jsonl", GRID[data][algorithm]
+    tuning = [settings(data, cohort, algorithm, epsilon, cell, TUNING_SEED, True) for cell in cells]
+    found = run_sweep(tuning, store, say)
+    tried = {(c, which): r.get(which, 0.0) for c, r in zip(cells, found, strict=True) for which in ("last", "averaged")}
+    cell, which = max(tried, key=lambda choice: tried[choice])
+    final = [settings(data, cohort, algorithm, epsilon, cell, seed, False) for seed in range(seeds)]
+    accuracies = [result.get(which, 0.0) for result in run_sweep(final, store, say)]
+    return {
+        "data": data,
+        "cohort": cohort,
+        "algorithm": algorithm,
+        "epsilon": epsilon,
+        "accuracy": round(statistics.mean(accuracies), 4),
+        "deviation": round(statistics.stdev(accuracies), 4) if seeds > 1 else None,
+        "seeds": seeds,
+        "validation": round(tried[cell, which], 4),
+        "model": which,
+        **cell._asdict(),
+        "accuracies": accuracies,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="+", default=list(GRID), choices=list(GRID))
+    parser.add_argument("--cohorts", nargs="+", type=int, default=[100, 25])
+    parser.add_argument("--algorithms", nargs="+", default=["fedpdm", "fedavg"], choices=["fedpdm", "fedavg"])
+    parser.add_argument("--epsilons", nargs="+", default=["0.2", "1", "3"], choices=EPSILONS)
+    parser.add_argument("--seeds", type=int, default=5)
+    arguments = parser.parse_args()
+    path = RESULTS / "cohorts.json"
+    rows = json.loads(path.read_text()) if path.exists() else []
+    for data in arguments.data:
+        for cohort in arguments.cohorts:
+            for algorithm in arguments.algorithms:
+                for epsilon in arguments.epsilons:
+                    row = study(data, cohort, algorithm, epsilon, arguments.seeds)
+                    rows = [r for r in rows if any(r[k] != row[k] for k in ("data", "cohort", "algorithm", "epsilon"))] + [row]
+                    path.write_text(json.dumps(rows, indent=1) + "\n")
+                    print(f"{data} cohort {cohort} {algorithm} epsilon {epsilon}: {row['accuracy']}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

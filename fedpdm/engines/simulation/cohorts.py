@@ -1,0 +1,76 @@
+"""A simulated round in which cohorts share their noise: gather the members, add up their shares, hand on a virtual client."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedpdm.algorithms.base import Broadcast
+from fedpdm.algorithms.local import Examples
+from fedpdm.compression.sizes import HEADER_BYTES
+from fedpdm.engines.simulation.state import Schedule, SimulationState, Who
+from fedpdm.participation import cohort_table
+from fedpdm.rounds import ClientResult, Setup, client_key, cohort_round
+
+__all__ = ["CohortRound", "cohort_rows", "share_bytes", "state_rows", "work_of_cohorts"]
+
+
+class CohortRound(NamedTuple):
+    """What the cohorts of a round did."""
+
+    result: ClientResult  # stacked over cohorts
+    opened: Array  # [cohorts]: whether enough members were there; else the sum stays closed
+    first: Array  # [cohorts]: one member of each, to name it by
+
+
+def state_rows(schedule: Schedule, clients: int) -> int:
+    """How many states are kept: one per client, or one per cohort."""
+    return max(1, clients // schedule.cohort_size) if schedule.cohort_size else clients
+
+
+def cohort_rows(schedule: Schedule, clients: int, chosen: np.ndarray) -> np.ndarray:
+    """Which states the cohorts of rounds have: [rounds, cohorts], for chosen clients [rounds, cohorts * members]."""
+    table, _ = cohort_table(clients, schedule.cohort_size, schedule.seed)
+    if schedule.fixed_cohorts:
+        cohort_of = np.zeros(clients, np.int32)
+        cohort_of[table] = np.arange(len(table))[:, None]
+        return cohort_of[chosen[:, :: table.shape[1]]]
+    # All clients at once are dealt to cohorts like fixed ones; else every cohort has its least size.
+    width = table.shape[1] if chosen.shape[1] == table.size else schedule.cohort_size
+    return np.zeros((len(chosen), chosen.shape[1] // width), np.int32)
+
+
+def work_of_cohorts(
+    setup: Setup,
+    t: Array,
+    state: SimulationState,
+    seed: Array,
+    who: Who,
+    data: tuple[Array, ...],
+    broadcast: Broadcast,
+    support: Array | None,
+) -> CohortRound:
+    """Let every cohort of the round do its part; `who.rows` has a row per cohort, the rest of `who` one per member."""
+    sums = setup.privacy.sums
+    assert sums is not None
+    members, present, blocks = (part.reshape(len(who.rows), -1) for part in (who.clients, who.present, who.blocks))
+
+    def work(cohort: tuple[Any, ...]) -> ClientResult:
+        clients, here, places, own = cohort
+        keys = jax.vmap(lambda client: client_key(seed, t, client))(clients)
+        examples = Examples(data[0], data[1], data[2], places)
+        return cohort_round(setup, examples, here, own, broadcast, t, keys, support)
+
+    own = jax.tree.map(lambda leaf: leaf[who.rows], state.clients)
+    result = jax.lax.map(work, (members, present, blocks, own))  # one cohort at a time: memory is what it is about
+    return CohortRound(result, jnp.sum(present, axis=1) >= sums.cohort.least, members[:, 0])
+
+
+def share_bytes(setup: Setup, size: int) -> int:
+    """Bytes of one member's masked share; keys and shares of keys, which depend on the cohort alone, are not in it."""
+    sums, links = setup.privacy.sums, setup.links
+    assert sums is not None
+    count = links.count(size) if links.has_support else size
+    return HEADER_BYTES + -(-count * sums.lattice.bits // 8)

@@ -1,0 +1,188 @@
+"""From a budget to the noise that a cohort shares, with both figures of what it guarantees."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from fedpdm.algorithms.local import LocalPlan
+from fedpdm.errors import ConfigError
+from fedpdm.privacy.accounting import Relation, epsilon_of
+from fedpdm.privacy.mechanism import Mechanism, Release
+from fedpdm.privacy.sensitivity import Number
+from fedpdm.privacy.sharing import shared
+from fedpdm.privacy.sums import (
+    LEAST_STEPS,
+    SMOOTHING,
+    Cohort,
+    Lattice,
+    choose_lattice,
+    own_share_multiplier,
+    share_sigma,
+)
+
+__all__ = ["Sharing", "SharedNoise", "cohort_figures", "round_up", "share_noise", "two_figures"]
+
+NEGLIGIBLE = 1e-9  # a noise multiplier below this guarantees nothing worth a number
+
+
+class Sharing(NamedTuple):
+    """How cohorts are to share the noise.
+
+    Attributes
+    ----------
+    cohort, budget
+        Who shares it, and whether the budget is for the "sum" or for a member's "own-share".
+    dimension, sizes
+        Coordinates of a contribution, and the public sizes of all clients.
+    bits, scale
+        Of the lattice; scale 0: the finest one that leaves room for the sum.
+    """
+
+    cohort: Cohort
+    budget: str
+    dimension: int
+    sizes: np.ndarray
+    bits: int
+    scale: int = 0
+
+
+class SharedNoise(NamedTuple):
+    """What a shared noise guarantees, in its two figures, for all planned participations."""
+
+    cohort: Cohort
+    budget: str
+    lattice: Lattice
+    sum_multiplier: float  # z of a sum
+    sum_epsilon: float
+    own_epsilon: float  # of a member's own share alone
+    share_sigma: float  # in the first round
+
+    def adversary(self) -> str:
+        """Whom the sum's figure is against."""
+        return _adversary(self.cohort)
+
+    def against(self) -> str:
+        """Whom the figure is against that the budget is for."""
+        return f"against {self.adversary()}" if self.budget == "sum" else "against everybody, by a client's own noise alone"
+
+    def other_figure(self, before: float = 0.0) -> str:
+        """The figure that the budget is not for; `before` was spent on a schema."""
+        if self.budget == "sum":
+            figure = round_up(self.own_epsilon + before)
+            return f" If the secure sum were broken, a client's own share of the noise guarantees epsilon = {figure:g}."
+        return f" Against {self.adversary()} it is epsilon = {round_up(self.sum_epsilon + before):g}."
+
+    def terms(self) -> dict[str, Any]:
+        """What the guarantee rests on, for a summary."""
+        return {
+            "cohort": self.cohort._asdict() | {"least": self.cohort.least, "threshold": self.cohort.threshold},
+            "sum_epsilon": self.sum_epsilon,
+            "own_share_epsilon": self.own_epsilon,
+            "share_sigma": self.share_sigma,
+            "lattice": self.lattice._asdict(),
+        }
+
+
+def _adversary(cohort: Cohort) -> str:
+    return (
+        f"a server that sees only sums over at least {cohort.least} of {cohort.members} cohort members and works with at most "
+        f"{cohort.colluding} of the others"
+    )
+
+
+def cohort_figures(modes: dict[str, Any], cohort: Cohort, dimension: int, delta: float) -> dict[str, Any]:
+    """Both figures of a cohort for the noise of a plan's table, in each relation and for either reading of the budget.
+
+    They depend on the noise multiplier and the participations alone, so one mode with a single release stands for all.
+    """
+    by_relation = next(found for mode, found in modes.items() if mode != "every-step" and "error" not in found)
+    figures = []
+    for relation in ("add-remove", "replace-one"):
+        z, times = by_relation[relation]["noise_multiplier"], by_relation[relation]["participations"]
+        for budget in ("sum", "own-share"):
+            sum_z, of_sum, own = two_figures(z, budget, dimension, cohort, delta, times, relation)
+            names = ("relation", "budget", "sum_epsilon", "own_epsilon", "share_multiplier")
+            figures.append(dict(zip(names, (relation, budget, of_sum, own, sum_z / math.sqrt(cohort.honest)), strict=True)))
+    sentence = (
+        f"epsilon, sums: against {_adversary(cohort)}. own share alone: against everybody, by the noise that a member adds "
+        "itself, should the secure sum fail. share/sens.: a member's own noise over the sensitivity."
+    )
+    return cohort._asdict() | {"figures": figures, "sentence": sentence}
+
+
+def round_up(epsilon: float) -> float:
+    """Four significant digits, never below the true value."""
+    if epsilon == 0 or math.isinf(epsilon):
+        return epsilon
+    digits = 3 - math.floor(math.log10(epsilon))
+    return math.ceil(epsilon * 10**digits - 1e-6) / 10**digits
+
+
+def two_figures(
+    z: float, budget: str, dimension: int, cohort: Cohort, delta: float, participations: int, relation: Relation
+) -> tuple[float, float, float]:
+    """For the z that a budget asks for: the z of the sum, its epsilon, and the epsilon of a member's own share.
+
+    >>> from fedpdm.privacy.accounting import noise_multiplier_for
+    >>> z = noise_multiplier_for(1.0, 1e-5, 60, "add-remove")
+    >>> [round(float(f), 2) for f in two_figures(z, "sum", 7850, Cohort(30, 3, 3), 1e-5, 60, "add-remove")[1:]]
+    [1.0, 6.02]
+    >>> [round(float(f), 2) for f in two_figures(z, "own-share", 7850, Cohort(30, 3, 3), 1e-5, 60, "add-remove")[1:]]
+    [0.18, 1.0]
+    """
+    if budget == "own-share":  # every share has the noise of the local model: sigma_0^2 - (3/S)^2 = (z s)^2
+        sum_z = math.sqrt(cohort.honest) * z
+        return sum_z, epsilon_of(sum_z, participations, delta, relation), epsilon_of(z, participations, delta, relation)
+    own = own_share_multiplier(z, dimension, cohort.honest)
+    own_epsilon = epsilon_of(own, participations, delta, relation) if own > NEGLIGIBLE else math.inf
+    return z, epsilon_of(z, participations, delta, relation), own_epsilon
+
+
+def share_noise(
+    sharing: Sharing,
+    z: float,
+    bound: Callable[[Release], Number],
+    reach: float,
+    local: LocalPlan,
+    promise: tuple[float, int, Relation],
+) -> tuple[Mechanism, SharedNoise]:
+    """The mechanism and its figures.
+
+    Parameters
+    ----------
+    sharing
+        Who shares how.
+    z
+        The noise multiplier that the budget asks for: of the sum, or of the own share.
+    bound
+        Sensitivity of a member's contribution.
+    reach
+        The largest coordinate that a member's contribution is expected to have, for one of mean size.
+    local
+        How members solve; the first step size is the largest.
+    promise
+        Delta, participations and relation.
+    """
+    cohort, dimension, sizes = sharing.cohort, sharing.dimension, sharing.sizes
+    sum_z, sum_epsilon, own_epsilon = two_figures(z, sharing.budget, dimension, cohort, *promise)
+    if sharing.budget == "own-share":
+        # An own share loses (3/S)^2 by itself, a share of a sum only 1/H of that: this much more makes up for it.
+        sum_z = math.hypot(sum_z, math.sqrt(cohort.honest * SMOOTHING**2 / dimension))
+    none = jnp.float32(0.0)
+    first = float(bound(Release(jnp.float32(local.step_size), jnp.float32(1), none, none, none)))
+    weight = float(sizes.max() / sizes.mean())
+    if sharing.scale:
+        lattice = Lattice(sharing.scale, sharing.bits)
+    else:
+        lattice = choose_lattice(sharing.bits, weight * reach, sum_z, first, dimension, cohort)
+    sigma = float(share_sigma(sum_z, first, dimension, cohort.honest, lattice.scale))
+    if sigma * lattice.scale < LEAST_STEPS:
+        raise ConfigError(
+            f"cohorts.scale={lattice.scale} leaves {sigma * lattice.scale:.3g} lattice steps of noise in a share, fewer than "
+            f"the {LEAST_STEPS:g} that the proof needs: raise it, or set cohorts.scale=0."
+        )
+    privacy = shared(bound, sum_z, dimension, cohort, lattice, float(sizes.mean()))
+    return privacy, SharedNoise(cohort, sharing.budget, lattice, sum_z, sum_epsilon, own_epsilon, sigma)

@@ -1,0 +1,105 @@
+"""Secure sums in the privacy boundary: how a member makes its share, and what the opened sum stands for.
+
+The arithmetic is that of a deployment: whole numbers of lattice steps, in words of 32 bits, added up modulo 2^bits. NumPy and
+JAX arrays are taken alike, so that a simulation and a real member run the same lines; a simulation leaves out the masks.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedpdm.privacy.mechanism import Mechanism, Release, Released, Sums, untouched
+from fedpdm.privacy.noise import simulation_noise
+from fedpdm.privacy.sensitivity import Number
+from fedpdm.privacy.sums import MOST_BITS, Cohort, Lattice, share_sigma
+
+__all__ = ["to_words", "from_words", "member_sensitivity", "shared"]
+
+
+def to_words(steps: Any, bits: int) -> Any:
+    """Whole numbers of lattice steps as words modulo 2^bits.
+
+    >>> to_words(np.array([-1, 3], np.int32), 8).tolist()
+    [255, 3]
+    """
+    return steps.astype("uint32") & np.uint32(2**bits - 1)
+
+
+def from_words(words: Any, bits: int) -> Any:
+    """The numbers in [-2^(bits - 1), 2^(bits - 1)) that these words stand for.
+
+    >>> total = to_words(np.array([-5, 100], np.int32), 8) + to_words(np.array([2, 100], np.int32), 8)
+    >>> from_words(total, 8).tolist()  # 200 does not fit into 8 bits: it wraps
+    [-3, -56]
+    """
+    unused = MOST_BITS - bits
+    return (words << np.uint32(unused)).astype("int32") >> np.int32(unused)
+
+
+def member_sensitivity(bound: Callable[[Release], Number], sizes: np.ndarray) -> Callable[[Release], Number]:
+    r"""The sensitivity of the contribution $\frac{n_i}{\bar n}(x_i - x_0)$, the largest over all members.
+
+    Parameters
+    ----------
+    bound
+        Sensitivity of the solution of a member with `release.examples` examples.
+    sizes
+        The public sizes $n_i$ of all clients.
+    """
+    different = np.unique(np.asarray(sizes, np.float32))
+    weights = different / np.float32(np.mean(sizes))
+
+    def sensitivity(release: Release) -> Number:
+        return jnp.max(jnp.asarray(weights) * bound(release._replace(examples=jnp.asarray(different))))
+
+    return sensitivity
+
+
+def shared(
+    sensitivity: Callable[[Release], Number],
+    noise_multiplier: float,
+    dimension: int,
+    cohort: Cohort,
+    lattice: Lattice,
+    mean_examples: float,
+) -> Mechanism:
+    """Noise that a cohort shares: every member adds its part to its own contribution, and only the sum is seen.
+
+    Parameters
+    ----------
+    sensitivity
+        Bound on how far one example can move a member's contribution (see `member_sensitivity`).
+    noise_multiplier
+        z of the sum, from the shares of the cohort's honest members alone.
+    dimension
+        Coordinates of a contribution.
+    cohort, lattice
+        Who shares the noise, and where the sum is taken.
+    mean_examples
+        The mean size of all clients.
+
+    Formal guarantee
+    ----------------
+    Theorem S1 of docs/secure-sums.md; unit, relation, adversary and assumption are at the head of `fedpdm.privacy.sums`. A
+    simulation has rounded float32 normals instead of discrete Gaussians, and says so in its manifest.
+    """
+
+    def share(contribution: Array, release: Release) -> Array:
+        sigma = share_sigma(noise_multiplier, sensitivity(release), dimension, cohort.honest, lattice.scale)
+        noise = simulation_noise(release.key, contribution.shape, sigma * lattice.scale)
+        steps = jnp.rint(contribution * lattice.scale).astype(jnp.int32) + jnp.rint(noise).astype(jnp.int32)
+        return to_words(steps, lattice.bits)
+
+    def opened(words: Array, weight: Array, count: Array, release: Release) -> Released:
+        weight = jnp.maximum(weight, 1e-6)  # of a cohort that nobody of is present: its sum is not used
+        sigma = share_sigma(noise_multiplier, sensitivity(release), dimension, cohort.honest, lattice.scale)
+        mean = from_words(words, lattice.bits) / (lattice.scale * weight)
+        return Released(mean, jnp.float32(noise_multiplier**-2), jnp.asarray(sigma * jnp.sqrt(count) / weight))
+
+    def alone(x: Array, release: Release) -> Released:
+        raise NotImplementedError("Under privacy.trust=cohorts a solution leaves in a sum only: see cohort_round.")
+
+    return Mechanism("sound", alone, untouched, sums=Sums(cohort, lattice, mean_examples, share, opened))

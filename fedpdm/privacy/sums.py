@@ -1,0 +1,208 @@
+r"""Accounting for secure sums: a cohort of clients shares the noise, and the server sees nothing but the sum.
+
+Setting. $K$ members are invited. At least $K - d$ vectors are in every sum that is opened (d dropouts are tolerated). At most
+$t$ members tell the server all that they know. So every sum holds the noise of at least $H = K - d - t$ honest members. A
+member multiplies its vector by the lattice's scale S, rounds it, and adds a *share* of noise: a discrete Gaussian of
+$a = \sigma_0 S$ lattice steps per coordinate. The sum is taken modulo $2^b$, which is post-processing.
+
+Formal guarantee (Lemma L and Theorem S1 of docs/secure-sums.md). One sum counts as one Gaussian release with noise multiplier
+
+$$z = \frac{\sqrt{H \sigma_0^2 - (3/S)^2}}{s + \sqrt{D}/S},$$
+
+s being the sensitivity of the member's own vector and D its dimension: R participations are $\mu$-GDP, $\mu = \sqrt R/z$, up
+to a factor $e^{\pm\kappa}$ of all probabilities that `lattice_slack` bounds. Unit, relation and adversary: one example of one
+client; the relation that s is for; the server together with t other members, and everybody who sees the sums. Assumption:
+the protocol shows the server one sum per round and nothing else. `own_share_multiplier` is what is left without it.
+"""
+
+import math
+from typing import NamedTuple
+
+from fedpdm.errors import ConfigError
+from fedpdm.privacy.sensitivity import Number
+
+__all__ = [
+    "Cohort",
+    "Lattice",
+    "make_cohort",
+    "lattice_slack",
+    "own_share_multiplier",
+    "share_sigma",
+    "sum_multiplier",
+    "choose_lattice",
+    "wrap_deviations",
+]
+
+SMOOTHING = 3.0  # tau of `fedpdm.privacy.noise`, in lattice steps
+LEAST_STEPS = 3.0  # least noise of one share in lattice steps: Lemma L's factor is below 1e-38 per coordinate and share
+MOST_BITS = 32  # a sum is taken in words of so many bits, or fewer
+HEADROOM = 8.0  # standard deviations of the sum's noise that fit into the modulus; a wrap then has probability below 2e-15
+
+
+class Cohort(NamedTuple):
+    """Who shares a sum.
+
+    Attributes
+    ----------
+    members
+        K, how many are invited.
+    colluding
+        t, how many of them may work with the server.
+    dropouts
+        d, how many may be missing in a sum that is opened.
+
+    Examples
+    --------
+    >>> cohort = Cohort(30, colluding=3, dropouts=3)
+    >>> cohort.least, cohort.honest, cohort.threshold
+    (27, 24, 17)
+    """
+
+    members: int
+    colluding: int
+    dropouts: int
+
+    @property
+    def least(self) -> int:
+        """The fewest vectors in a sum that is opened."""
+        return self.members - self.dropouts
+
+    @property
+    def honest(self) -> int:
+        """H: the shares of noise that the adversary cannot take off."""
+        return self.least - self.colluding
+
+    @property
+    def threshold(self) -> int:
+        """How many must agree to open a sum: two sets of so many share a member that does not collude."""
+        return (self.members + self.colluding) // 2 + 1
+
+    def check(self) -> "Cohort":
+        """The cohort itself, or a ConfigError when nothing can be guaranteed with it."""
+        if self.members < 2 or self.colluding < 0 or self.dropouts < 0:
+            raise ConfigError(
+                f"Expected cohorts.size={self.members} >= 2, cohorts.colluding={self.colluding} >= 0 and "
+                f"cohorts.dropouts={self.dropouts} >= 0: a sum of one vector hides nothing."
+            )
+        if self.honest < 1:
+            raise ConfigError(
+                f"cohorts.colluding={self.colluding} and cohorts.dropouts={self.dropouts} leave no honest member of "
+                f"cohorts.size={self.members}: lower one of them, or enlarge the cohort."
+            )
+        if self.least < self.threshold:
+            raise ConfigError(
+                f"A sum of cohorts.size={self.members} members, cohorts.colluding={self.colluding} of them with the server, is "
+                f"opened by {self.threshold}, but cohorts.dropouts={self.dropouts} may leave only {self.least}: set "
+                f"cohorts.dropouts to at most {max(self.members - self.threshold, 0)}."
+            )
+        return self
+
+
+def make_cohort(members: int, colluding: int | None = None, dropouts: int | None = None) -> Cohort:
+    """A checked cohort; where nothing is said, a tenth of the members collude (rounded up), and a tenth drop out (down).
+
+    >>> make_cohort(25)
+    Cohort(members=25, colluding=3, dropouts=2)
+    """
+    colluding = math.ceil(members / 10) if colluding is None else colluding
+    return Cohort(members, colluding, members // 10 if dropouts is None else dropouts).check()
+
+
+class Lattice(NamedTuple):
+    """Where shares live: whole multiples of 1/`scale`, added up modulo 2^`bits`."""
+
+    scale: int
+    bits: int
+
+
+def share_sigma(noise_multiplier: float, sensitivity: Number, dimension: int, shares: int, scale: int) -> Number:
+    r"""The $\sigma_0$ of one member with which `shares` of them give the noise multiplier z.
+
+    $\sigma_0 = \sqrt{(z (s + \sqrt D/S))^2 + (3/S)^2}/\sqrt H$. Takes and gives plain numbers or JAX arrays.
+    """
+    noise = noise_multiplier * (sensitivity + math.sqrt(dimension) / scale)
+    return ((noise**2 + (SMOOTHING / scale) ** 2) / shares) ** 0.5
+
+
+def sum_multiplier(sigma: float, sensitivity: float, dimension: int, shares: int, scale: int) -> float:
+    """The z that `shares` shares of noise `sigma` amount to, 0 where they prove nothing. Guarantee: head of the module.
+
+    >>> z = sum_multiplier(share_sigma(20.0, 0.01, 7850, 24, 2**24), 0.01, 7850, 24, 2**24)
+    >>> round(z, 9)
+    20.0
+    """
+    if sigma * scale < LEAST_STEPS:
+        return 0.0
+    variance = shares * sigma**2 - (SMOOTHING / scale) ** 2
+    return math.sqrt(max(variance, 0.0)) / (sensitivity + math.sqrt(dimension) / scale)
+
+
+def own_share_multiplier(noise_multiplier: float, dimension: int, shares: int) -> float:
+    r"""The z of a member's own share alone, for a sum of `shares` with this noise multiplier, rounded down.
+
+    It is $\sqrt{\sigma_0^2 - (3/S)^2}/(s + \sqrt D/S) = \sqrt{z^2/H - (1 - 1/H)\,\varrho^2}$, where
+    $\varrho = (3/S)/(s + \sqrt D/S) \le 3/\sqrt D$. It holds whatever becomes of the protocol, the server and all others.
+
+    >>> from fedpdm.privacy.accounting import epsilon_of, noise_multiplier_for
+    >>> z = noise_multiplier_for(1.0, 1e-5, 60, "add-remove")
+    >>> [round(epsilon_of(own_share_multiplier(z, 7850, h), 60, 1e-5, "add-remove"), 1) for h in (20, 24, 80)]
+    [5.4, 6.0, 12.5]
+    """
+    return math.sqrt(max(noise_multiplier**2 / shares - (1 - 1 / shares) * SMOOTHING**2 / dimension, 0.0))
+
+
+def lattice_slack(steps: float, dimension: int, shares: int, releases: int) -> float:
+    r"""A bound on $\kappa$: an epsilon grows by $2\kappa$ at most, a delta by a factor $e^\kappa$, since noise is on a lattice.
+
+    `steps` is $a = \sigma_0 S$. It adds Lemma L, $6.3 D (H-1) e^{-\pi^2 a^2}$, and the step from the discrete Gaussian of
+    variance $H a^2$ to a continuous one, $6.3 D e^{-18\pi^2}$ (head of `fedpdm.privacy.noise`), over all releases.
+    """
+    lemma = (shares - 1) * math.exp(-((math.pi * steps) ** 2))
+    return 6.3 * dimension * releases * (lemma + math.exp(-2 * (math.pi * SMOOTHING) ** 2))
+
+
+def wrap_deviations(reach: float, sigma: float, members: int, lattice: Lattice) -> float:
+    """How many standard deviations of its noise a coordinate of the sum is away from the edge of the modulus.
+
+    Parameters
+    ----------
+    reach
+        The largest coordinate of one member's vector, without its noise.
+    sigma
+        The noise of one share.
+    members
+        K; nobody drops out in the worst case.
+    lattice
+        Scale and modulus.
+    """
+    edge = 2.0 ** (lattice.bits - 1) / lattice.scale
+    return (edge - members * (reach + 0.5 / lattice.scale)) / (math.sqrt(members) * sigma)
+
+
+def choose_lattice(
+    bits: int, reach: float, noise_multiplier: float, sensitivity: float, dimension: int, cohort: Cohort
+) -> Lattice:
+    """The finest lattice, S a power of two of at most 2^24, on which a sum of `bits` bits does not wrap.
+
+    Parameters
+    ----------
+    bits
+        b: words of so many bits are added up.
+    reach
+        As in `wrap_deviations`.
+    noise_multiplier, sensitivity, dimension
+        Of one sum, for the largest noise that is to come.
+    cohort
+        Who shares it.
+    """
+    if not 2 <= bits <= MOST_BITS:
+        raise ConfigError(f"Expected cohorts.bits={bits} from 2 to {MOST_BITS}.")
+    for power in range(24, -1, -1):
+        lattice = Lattice(2**power, bits)
+        sigma = float(share_sigma(noise_multiplier, sensitivity, dimension, cohort.honest, lattice.scale))
+        if wrap_deviations(reach, sigma, cohort.members, lattice) >= HEADROOM and sigma * lattice.scale >= LEAST_STEPS:
+            return lattice
+    raise ConfigError(
+        f"No lattice keeps a sum of cohorts.size={cohort.members} members within cohorts.bits={bits} bits: raise cohorts.bits "
+        f"(up to {MOST_BITS})."
+    )
