@@ -14,6 +14,7 @@ from fedpdm.config import Config, validate
 from fedpdm.data import clip_norms, federation_from_arrays, with_bias
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.errors import UserError
+from fedpdm.privacy.noise import SEEDED
 from fedpdm.runs.saved import probabilities
 
 __all__ = ["FedPDMClassifier"]
@@ -138,7 +139,7 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         except UserError as error:
             raise ValueError(str(error)) from error
         weights = simulation.averaged_model if self.averaged else simulation.model
-        self.guarantee_ = simulation.plan.sentence() if simulation.plan else NO_GUARANTEE
+        self.guarantee_ = f"{simulation.plan.sentence()} {SEEDED}" if simulation.plan else NO_GUARANTEE
         self.intercept_ = weights[:, -1] * bias / scale
         self.coef_ = weights[:, :-1] / scale
         return self

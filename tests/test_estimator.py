@@ -57,6 +57,8 @@ def test_a_budget_gives_a_sentence_and_needs_public_bounds(tumours):
     model = FedPDMClassifier(epsilon=3.0, radius=6.0, classes=["benign", "malignant"], clients=3, averaged=True, random_state=0)
     model.fit(x, y)
     assert model.guarantee_.startswith("Differential privacy with epsilon = 3 and delta = 1e-05 for one example of one client")
+    assert "noise of this simulation is seeded" in model.guarantee_
+    assert "protects nobody" in model.guarantee_
     assert model.score(x, y) > 0.85
     for missing in ("radius", "classes"):
         with pytest.raises(ValueError, match=r"needs radius .* and classes"):

@@ -36,7 +36,7 @@ class LocalPlan(NamedTuple):
     Attributes
     ----------
     steps
-        Number of steps, or the most steps when `tolerance` is set.
+        Number of steps. With a `tolerance` so many are computed, and those behind the end change nothing.
     batch_size
         Examples per step. 0 means all of the client's examples in every step.
     step_size, schedule
@@ -168,15 +168,15 @@ def solve(
     def direction(x: Array, step: Array) -> Array:
         return on_support(smooth_gradient(x, step) + linear_term + weight * (x - x0))
 
-    def body(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        x, step, _ = carry
+    def until_tolerance(step: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        x, taken, active = carry
         d = direction(x, step)
-        return x - step_size * d, step + 1, jnp.sum(d**2) <= plan.tolerance
+        return jnp.where(active, x - step_size * d, x), taken + active, active & ~(jnp.sum(d**2) <= plan.tolerance)
 
     if plan.tolerance:
-        # Under vmap this runs until the slowest client stops, with finished clients masked: the cap bounds it.
-        start = (x0, jnp.int32(0), jnp.bool_(False))
-        x, steps, _ = jax.lax.while_loop(lambda carry: (carry[1] < plan.steps) & ~carry[2], body, start)
+        # All steps are computed, and those behind the end change nothing: an early exit would show in the time of an answer.
+        start = (x0, jnp.int32(0), jnp.bool_(True))
+        x, steps, _ = jax.lax.fori_loop(0, plan.steps, until_tolerance, start)
     else:
         x = jax.lax.fori_loop(0, plan.steps, lambda step, x: x - step_size * direction(x, step), x0)
         steps = jnp.int32(plan.steps)

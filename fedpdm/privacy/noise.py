@@ -28,7 +28,9 @@ from jax.typing import ArrayLike
 
 from fedpdm.errors import ConfigError, UserError, require_extra
 
-__all__ = ["simulation_noise", "SecureGaussian"]
+__all__ = ["SEEDED", "simulation_noise", "SecureGaussian"]
+
+SEEDED = "The noise of this simulation is seeded: it measures accuracy at this privacy level and protects nobody."
 
 _SMOOTHING = 3.0  # tau above, in lattice steps
 _SMALLEST = 2.0**10  # least sigma in lattice steps: the loss of noise by tau is below 0.0005 %

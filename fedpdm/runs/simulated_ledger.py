@@ -10,6 +10,7 @@ import numpy as np
 from fedpdm.algorithms.local import step_size_at
 from fedpdm.engines.simulation.simulation import Roster, Simulation
 from fedpdm.privacy.ledger import Ledger, SpendRequest
+from fedpdm.privacy.noise import SEEDED
 from fedpdm.privacy.plan import Plan
 
 __all__ = ["SimulatedLedger", "open_simulated_ledger", "client_name"]
@@ -66,7 +67,7 @@ class SimulatedLedger:
             "delta": plan.delta + plan.before[1],
             **plan.terms(),
             "refused_participations": self.refused,
-            "guarantee": plan.sentence(epsilon),
+            "guarantee": f"{plan.sentence(epsilon)} {SEEDED}",
         } | ({"schema_epsilon": plan.before[0]} if plan.before[0] else {})
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from fedpdm.cli.main import app
 from fedpdm.engines.flower.client import books
 from fedpdm.engines.flower.client.books import ACCOUNT, BudgetClosed, accept, open_books
 from fedpdm.engines.flower.client.node_data import NodeSource
+from fedpdm.engines.flower.client.pace import hold
 from fedpdm.engines.flower.client.seal import Seal, seal_of
 from fedpdm.engines.flower.client.store import open_store
 from fedpdm.engines.flower.processes.status import client_status
@@ -248,3 +250,16 @@ def test_two_folders_at_once_cannot_both_claim_the_data(tmp_path: Path) -> None:
     for ledger in ledgers:
         with suppress(UserError):
             ledger.close()
+
+
+def test_an_answer_waits_for_its_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[budget]\nepsilon = 1.0\ndelta = 1e-5\n[time]\nreply_after = 0.2\n")
+    for late, waits in ((0.0, 1), (0.3, 2)):
+        began = time.monotonic() - late
+        hold(began, policy)
+        assert time.monotonic() - began >= waits * 0.2
+    assert "raise it" in capsys.readouterr().err
+    policy.write_text("[budget]\nepsilon = 1.0\ndelta = 1e-5\n")
+    hold(time.monotonic() - 1e6, policy)
+    hold(0.0, tmp_path / "none.toml")

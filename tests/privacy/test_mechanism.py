@@ -309,6 +309,8 @@ def test_the_guarantee_is_what_the_ledger_adds_up_to(tmp_path, digits, mode, rel
     assert (summary["relation"], summary["mode"], summary["delta"]) == (relation, mode, 1e-5)
     assert relation in summary["guarantee"]
     assert "one example" in summary["guarantee"]
+    assert "seeded" in summary["guarantee"]
+    assert "protects nobody" in summary["guarantee"]
     # what is on record is the noise that was really added: sensitivity from the settings alone
     size = {f"client-{client}": digits.sizes[client] for client in range(10)}
     for client, _, sensitivity, _ in rows:

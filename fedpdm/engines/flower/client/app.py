@@ -1,12 +1,14 @@
 """The ClientApp: Flower's side of `fedpdm.engines.flower.client.client`. A new process runs it for every message."""
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from fedpdm.engines.flower.client.pace import hold
 from fedpdm.engines.flower.protocol import Introduction, Refused, Reply, Request, pack, unpack
 from fedpdm.errors import ConfigError, UserError
 
@@ -44,11 +46,13 @@ def node_of(settings: dict[str, Any]) -> Any:
 @app.query()
 def introduce(message: Message, context: Context) -> Message:
     """Say who this is."""
+    began = time.monotonic()
     try:
         request, node = unpack(Request, message.content), node_of(dict(context.node_config))
         from fedpdm.engines.flower.client import client
 
         said = client.introduce(node, request)
+        hold(began, node.policy)
     except UserError as error:
         said = Introduction(-1, 0, 0, 0, *_refusal(error))
     return Message(pack(said), reply_to=message)
@@ -57,6 +61,7 @@ def introduce(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """One round."""
+    began = time.monotonic()
     try:
         request, node = unpack(Request, message.content), node_of(dict(context.node_config))
         from fedpdm.engines.flower.client import client
@@ -64,6 +69,7 @@ def train(message: Message, context: Context) -> Message:
 
         use_compile_cache(node.state_dir)
         reply = client.answer(node, request)
+        hold(began, node.policy)
     except UserError as error:
         name, reason = _refusal(error)
         reply = Reply("", -1, -1, refused=name, reason=reason)
