@@ -4,19 +4,19 @@
                                  [--epsilons 0.2 1 3] [--seeds 5]
 
 Settings come from a validation split, one tuning seed each; test data choose nothing. Finished runs are kept in
-benchmarks/results/cohorts-cells.jsonl and not run again; the table is benchmarks/results/cohorts.json.
+docs/results/cohorts-cells.jsonl and not run again; the table is docs/results/cohorts.json.
 """
 
 import argparse
 import json
 import statistics
-from pathlib import Path
 from typing import Any, NamedTuple
+
+from workloads import RESULTS
 
 from fedpdm.config import Config, load_config
 from fedpdm.runs.sweep import Result, run_sweep
 
-RESULTS = Path(__file__).parent / "results"
 EPSILONS = ("0.1", "0.2", "0.5", "1", "3")
 TUNING_SEED = 1000
 DATA = {

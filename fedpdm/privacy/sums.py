@@ -16,10 +16,12 @@ the protocol shows the server one sum per round and nothing else. `own_share_mul
 """
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedpdm.errors import ConfigError
-from fedpdm.privacy.sensitivity import Number
+
+if TYPE_CHECKING:  # a member's process needs no JAX
+    from fedpdm.privacy.sensitivity import Number
 
 __all__ = [
     "Cohort",
@@ -115,7 +117,7 @@ class Lattice(NamedTuple):
     bits: int
 
 
-def share_sigma(noise_multiplier: float, sensitivity: Number, dimension: int, shares: int, scale: int) -> Number:
+def share_sigma(noise_multiplier: float, sensitivity: "Number", dimension: int, shares: int, scale: int) -> "Number":
     r"""The $\sigma_0$ of one member with which `shares` of them give the noise multiplier z.
 
     $\sigma_0 = \sqrt{(z (s + \sqrt D/S))^2 + (3/S)^2}/\sqrt H$. Takes and gives plain numbers or JAX arrays.

@@ -1,0 +1,187 @@
+"""A member's side of one secure sum: five steps, each taken once, in order (Bonawitz et al. 2017, with consistency check).
+
+1 advertise   two public keys, signed together with the terms
+2 pieces      pieces of the own mask key and of the own seed, sealed for every other member
+3 masked      the share, under masks that cancel in the sum and one that does not
+4 agree       a signature under who is in the sum
+5 reveal      with enough such signatures: pieces of the survivors' seeds, and of the others' mask keys, never both of one
+"""
+
+import os
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from fedpdm.secure_sums.keys import agree, commitment, mask, pair_label, public_text, seal, unseal, verify
+from fedpdm.secure_sums.messages import ProtocolError, pack, pack_numbers, pack_words, unpack, unpack_numbers
+from fedpdm.secure_sums.shamir import PIECE_BYTES, split
+from fedpdm.secure_sums.terms import Approval, Terms
+
+__all__ = ["Member", "agreement_statement", "keys_statement", "read_keys"]
+
+KEY_BYTES = 32
+
+
+def keys_statement(context: bytes, keys: bytes) -> bytes:
+    """What a member signs with its keys."""
+    return b"keys" + context + keys
+
+
+def agreement_statement(context: bytes, all_keys: bytes, sharers: Sequence[int], survivors: Sequence[int]) -> bytes:
+    """What a member signs about a sum: whose keys, whose pieces and whose shares are in it."""
+    lists = pack("survivors", [pack_numbers(sharers), pack_numbers(survivors)])
+    return b"sum" + context + commitment(context, all_keys) + lists
+
+
+def read_keys(terms: Terms, message: bytes) -> dict[int, bytes]:
+    """The keys of all who sent some, each with a signature that holds; at least as many as may be in a sum."""
+    numbers, *signed = unpack("all-keys", message)
+    members = unpack_numbers(numbers, len(terms.roster))
+    if len(members) != len(signed) or len(members) < terms.least:
+        raise ProtocolError("threshold", f"{len(signed)} keys of {len(members)} members: at least {terms.least} are needed.")
+    context, found = terms.context(), {}
+    for member, field in zip(members, signed, strict=True):
+        keys, signature = unpack("keys", field, 2)
+        verify(terms.roster[member - 1], signature, keys_statement(context, keys))
+        if len(keys) != 2 * KEY_BYTES:
+            raise ProtocolError("format", f"The keys of member {member} have {len(keys)} bytes.")
+        found[member] = keys
+    return found
+
+
+class Member:
+    """One member's part in one sum; it serves no second one, so that no key is used twice.
+
+    Parameters
+    ----------
+    identity
+        The member's own key, whose public half its peers' policies list.
+    approval
+        What the member agrees to.
+    terms
+        Those of the server's invitation.
+    """
+
+    def __init__(self, identity: Ed25519PrivateKey, approval: Approval, terms: Terms) -> None:
+        terms.check()
+        own = public_text(identity)
+        approval.check(terms, own)
+        self.terms, self.number = terms, terms.number_of(own)
+        self._identity, self._context = identity, terms.context()
+        self._seal_key, self._mask_key, self._seed = X25519PrivateKey.generate(), X25519PrivateKey.generate(), os.urandom(32)
+        self._step = 0
+        self._all_keys: bytes = b""
+        self._keys: dict[int, bytes] = {}
+        self._pieces: dict[int, bytes] = {}  # of whom: its piece of mask key and seed
+        self._survivors: list[int] = []
+
+    def _take(self, step: int) -> None:
+        """Every step is taken once and in order; a step that fails ends the member's part."""
+        if self._step != step - 1:
+            raise ProtocolError("order", f"Step {step} of a sum was asked for after step {self._step}.")
+        self._step = -1
+
+    def advertise(self) -> bytes:
+        """Step 1: the keys of this sum."""
+        self._take(1)
+        keys = b"".join(key.public_key().public_bytes_raw() for key in (self._seal_key, self._mask_key))
+        self._step = 1
+        return pack("keys", [keys, self._identity.sign(keys_statement(self._context, keys))])
+
+    def pieces(self, all_keys: bytes) -> bytes:
+        """Step 2: from everybody's keys to sealed pieces of the own secrets."""
+        self._take(2)
+        self._all_keys, self._keys = all_keys, read_keys(self.terms, all_keys)
+        if self.number not in self._keys:
+            raise ProtocolError("roster", "The own keys are not among those that the server sent.")
+        members, threshold = sorted(self._keys), self.terms.cohort.threshold
+        parts = [split(secret, threshold, members) for secret in (self._mask_key.private_bytes_raw(), self._seed)]
+        sealed = []
+        for member in members:
+            text = parts[0][member] + parts[1][member]
+            if member == self.number:
+                self._pieces[member] = text
+            else:
+                sealed.append(pack_numbers([member]) + seal(self._pair_key(member, self.number, member), text))
+        self._step = 2
+        return pack("pieces", [commitment(self._context, self._seed), *sealed])
+
+    def _pair_key(self, other: int, sender: int, receiver: int) -> bytes:
+        label = pair_label(b"seal", sender, receiver)
+        return agree(self._seal_key, self._keys[other][:KEY_BYTES], self._context, label)
+
+    def masked(self, own_pieces: bytes, share: Callable[[], np.ndarray]) -> bytes:
+        """Step 3: from the pieces that others sealed for this member to its masked share.
+
+        Parameters
+        ----------
+        own_pieces
+            The server's message.
+        share
+            Called once all is checked; it records the release in the ledger, and returns the words of the share.
+        """
+        self._take(3)
+        numbers, *sealed = unpack("own-pieces", own_pieces)
+        senders = unpack_numbers(numbers, len(self.terms.roster))
+        if len(senders) != len(sealed) or len(senders) + 1 < self.terms.least:
+            raise ProtocolError("threshold", f"Pieces of {len(senders)} others: at least {self.terms.least - 1} are needed.")
+        if self.number in senders or any(member not in self._keys for member in senders):
+            raise ProtocolError("roster", "Pieces of members that sent no keys.")
+        for member, field in zip(senders, sealed, strict=True):
+            text = unseal(self._pair_key(member, member, self.number), field)
+            if len(text) != 2 * PIECE_BYTES:
+                raise ProtocolError("format", f"The piece of member {member} has {len(text)} bytes.")
+            self._pieces[member] = text
+        words = self._under_masks(share())
+        self._step = 3
+        return pack("masked", [pack_words(words, self.terms.bits)])
+
+    def _under_masks(self, words: np.ndarray) -> np.ndarray:
+        terms = self.terms
+        if words.dtype != np.uint32 or words.shape != (terms.words,):
+            raise ValueError(f"Expected {terms.words} words of uint32, got {words.shape} of {words.dtype}.")
+        total = words + mask(self._seed, self._context, terms.words)
+        for member in self._pieces:
+            if member != self.number:
+                low, high = sorted((member, self.number))
+                seed = agree(self._mask_key, self._keys[member][KEY_BYTES:], self._context, pair_label(b"mask", low, high))
+                common = mask(seed, self._context, terms.words)
+                total = total + common if self.number == low else total - common
+        return total & np.uint32(2**terms.bits - 1)
+
+    def agree(self, survivors: bytes) -> bytes:
+        """Step 4: sign who is in the sum, if that is enough members, and this one is among them."""
+        self._take(4)
+        sharers, present = (unpack_numbers(field, len(self.terms.roster)) for field in unpack("survivors", survivors, 2))
+        if sharers != sorted(self._pieces):
+            raise ProtocolError("roster", "The server names other members whose pieces are there than it sent.")
+        if self.number not in present or not set(present) <= set(sharers):
+            raise ProtocolError("roster", "The sum is of members that this one shares no masks with, or without this one.")
+        if len(present) < self.terms.least:
+            raise ProtocolError("threshold", f"The sum is of {len(present)} members, fewer than {self.terms.least}.")
+        self._survivors = present
+        self._step = 4
+        return pack("agreement", [self._identity.sign(self._statement())])
+
+    def _statement(self) -> bytes:
+        return agreement_statement(self._context, self._all_keys, sorted(self._pieces), self._survivors)
+
+    def reveal(self, agreements: bytes) -> bytes:
+        """Step 5: with the agreement of enough survivors, the pieces that open the sum. The secrets are gone then."""
+        self._take(5)
+        numbers, *signatures = unpack("agreements", agreements)
+        signers = unpack_numbers(numbers, len(self.terms.roster))
+        if len(signers) != len(signatures) or len(signers) < self.terms.cohort.threshold:
+            raise ProtocolError("threshold", f"{len(signers)} members agree: {self.terms.cohort.threshold} are needed.")
+        if not set(signers) <= set(self._survivors):
+            raise ProtocolError("roster", "Agreements of members that are not in the sum.")
+        for member, signature in zip(signers, signatures, strict=True):
+            verify(self.terms.roster[member - 1], signature, self._statement())
+        opened = []
+        for member in sorted(self._pieces):
+            text = self._pieces[member]
+            opened.append(text[PIECE_BYTES:] if member in self._survivors else text[:PIECE_BYTES])
+        self._pieces, self._seed, self._step = {}, b"", 5
+        return pack("reveal", opened)
