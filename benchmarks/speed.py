@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from numba_reference import Reference
 from workloads import BATCH, CLIENTS, EVALUATE_EVERY, PARTICIPANTS, RESULTS, STEPS, WORKLOADS, Workload, arrays
 
+from fedpdm.choices import ALGORITHMS
 from fedpdm.config import load_config
 from fedpdm.data import federation_from_arrays
 from fedpdm.engines.simulation.build import build_simulation
@@ -39,7 +40,6 @@ LEAST_SHARE = 0.85  # of the processor time that a pure computation on all cores
 
 Run = Callable[[int], Any]
 
-ALGORITHMS = ("fedpdm", "fedavg", "fedprox", "scaffold", "feddyn")
 THIN = (
     "privacy.mechanism=paper",
     "privacy.epsilon=100000",
@@ -135,7 +135,7 @@ def contestants(workload: str) -> dict[str, Callable[[], Run]]:
         "Numba reference, FedPDM": lambda: reference(w, w.rho),
         "Numba reference, FedAvg": lambda: reference(w, 0.0),
     }
-    for name in ALGORITHMS:
+    for name in ALGORITHMS.built_in:
         table[f"fedpdm: {name}"] = lambda name=name: ours(w, f"algorithm.name={name}")
     table["fedpdm: fedpdm, noise, clip, top-k 10 %"] = lambda: ours(w, *THIN)
     table["fedpdm: fedpdm, XLA alone"] = lambda: ours(w, native=False)

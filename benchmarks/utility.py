@@ -15,7 +15,7 @@ from typing import Any
 
 from workloads import RESULTS
 
-from fedpdm.algorithms import ALGORITHMS
+from fedpdm.choices import ALGORITHMS
 from fedpdm.config import Config
 from fedpdm.runs.sweep import Result
 from fedpdm.studies.drawing import write_csv

@@ -16,6 +16,7 @@ from fedpdm.version import __version__
 
 if TYPE_CHECKING:
     from fedpdm.algorithms import LocalPlan, fedavg, feddyn, fedpdm, fedprox, scaffold
+    from fedpdm.choices import AlgorithmChoice, FeatureMapChoice, LossChoice, Option, PenaltyChoice, register
     from fedpdm.config import Config, load_config
     from fedpdm.data import (
         Federation,
@@ -39,6 +40,12 @@ __all__ = [
     "scaffold",
     "feddyn",
     "fedpdm",
+    "AlgorithmChoice",
+    "FeatureMapChoice",
+    "LossChoice",
+    "Option",
+    "PenaltyChoice",
+    "register",
     "Config",
     "load_config",
     "Federation",
@@ -63,6 +70,7 @@ __all__ = [
 # Where each name lives. A name is imported when it is first used, so that `fedpdm --help` does not wait for JAX.
 _HOMES = {
     "fedpdm.algorithms": ("LocalPlan", "fedavg", "fedprox", "scaffold", "feddyn", "fedpdm"),
+    "fedpdm.choices": ("AlgorithmChoice", "FeatureMapChoice", "LossChoice", "Option", "PenaltyChoice", "register"),
     "fedpdm.config": ("Config", "load_config"),
     "fedpdm.data": (
         "Federation",

@@ -15,7 +15,7 @@ from fedpdm.data import clip_norms, federation_from_arrays, with_bias
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.errors import UserError
 from fedpdm.privacy.noise import SEEDED
-from fedpdm.runs.saved import probabilities
+from fedpdm.problem.prediction import softmax_shares
 
 __all__ = ["FedPDMClassifier"]
 
@@ -48,7 +48,7 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
     rho : float
         Weight of the proximal term.
     penalty, gamma : str, float
-        The penalty (a key of `fedpdm.problem.PENALTIES`) and its strength.
+        The penalty (a key of `fedpdm.choices.PENALTIES`) and its strength.
     averaged : bool
         Use the mean of the models over the second half of the rounds instead of the last one.
     random_state : int, RandomState or None
@@ -185,7 +185,7 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """[examples, classes] probabilities."""
-        return probabilities(self._scores(X).astype(np.float64), "softmax")
+        return softmax_shares.apply(self._scores(X).astype(np.float64))
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The likeliest class of every row."""

@@ -1,6 +1,7 @@
 """Shared pieces of the tests."""
 
 import os
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from fedpdm.cache import remember_compilations
 
 remember_compilations()  # the tests' processes share what they compile; before anything imports JAX
 
+from fedpdm.choices import Choice, register, unregister  # noqa: E402
 from fedpdm.data import Federation, federation_from_arrays  # noqa: E402
 
 # The files of `make quick`. Together they take less than two minutes on two cores.
@@ -39,3 +41,17 @@ def random_federation(sizes: list[int], features: int = 5, classes: int = 3, see
 @pytest.fixture
 def small_federation() -> Federation:
     return random_federation([20, 7, 13])
+
+
+@pytest.fixture
+def registered() -> Iterator[Callable[[Choice], None]]:
+    """Register rows, and take them out after the test."""
+    rows: list[Choice] = []
+
+    def add(row: Choice) -> None:
+        register(row)
+        rows.append(row)
+
+    yield add
+    for row in rows:
+        unregister(row)

@@ -1,13 +1,11 @@
-"""The federated algorithms, one file each, and the table of all of them."""
+"""The federated algorithms; `fedpdm.choices.ALGORITHMS` is the table of all of them."""
 
-from collections.abc import Callable
-
+from fedpdm.algorithms.averaging import fedavg, fedprox
 from fedpdm.algorithms.base import Algorithm, Broadcast, Reports
-from fedpdm.algorithms.fedavg import fedavg, fedprox
-from fedpdm.algorithms.feddyn import feddyn
-from fedpdm.algorithms.fedpdm import fedpdm
+from fedpdm.algorithms.control_variates import scaffold
+from fedpdm.algorithms.dynamic import feddyn
 from fedpdm.algorithms.local import Examples, LocalInfo, LocalPlan
-from fedpdm.algorithms.scaffold import scaffold
+from fedpdm.algorithms.primal_dual import fedpdm
 
 __all__ = [
     "Algorithm",
@@ -21,13 +19,4 @@ __all__ = [
     "scaffold",
     "feddyn",
     "fedpdm",
-    "ALGORITHMS",
 ]
-
-ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
-    "fedavg": fedavg,
-    "fedprox": fedprox,
-    "scaffold": scaffold,
-    "feddyn": feddyn,
-    "fedpdm": fedpdm,
-}

@@ -1,4 +1,4 @@
-"""What an algorithm is: a few pure functions around the one local solver, and the table of all of them.
+"""What an algorithm is: a few pure functions around the one local solver.
 
 Every algorithm lets a client work on
 
@@ -72,7 +72,7 @@ class ServerUpdateFn(Protocol):
 class Algorithm(NamedTuple):
     """A federated algorithm as pure functions (see the module's docstring).
 
-    A new one is one file that makes this tuple, and one line in `fedpdm.algorithms.ALGORITHMS`.
+    A new one is one file that makes this tuple, and one row of `fedpdm.choices.ALGORITHMS`.
 
     Attributes
     ----------

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from fedpdm.cli.completion import complete_feature_map
+
 __all__ = ["features_app"]
 
 features_app = typer.Typer(no_args_is_help=True, help="Look at public feature maps.")
@@ -11,7 +13,7 @@ features_app = typer.Typer(no_args_is_help=True, help="Look at public feature ma
 WHY_FREE = (
     "A map costs no privacy when it is a pure function of one example with nothing fitted: adding or removing an example then "
     "adds or removes one row of features, of the same bounded norm, and changes no other row. Under the sound mechanism this "
-    "is tried on real rows before training, and a map that looks at other examples is refused."
+    "is tried on made-up rows before training, and a map that looks at other examples is refused."
 )
 AUTO = "scattering for images, piecewise for tables."
 
@@ -19,7 +21,7 @@ AUTO = "scattering for images, piecewise for tables."
 @features_app.command("show")
 def show(
     name: Annotated[
-        str | None, typer.Argument(help="A map: raw, scattering, fourier, piecewise or auto (default: all).")
+        str | None, typer.Argument(help="A map, or auto (default: all maps).", autocompletion=complete_feature_map)
     ] = None,
 ) -> None:
     """Say what a feature map does, what it looks at, and how to use it.
@@ -28,9 +30,8 @@ def show(
     Example:
       fedpdm features show scattering
     """
-    from fedpdm.config import FEATURE_KEYS, DataSection
+    from fedpdm.choices import FEATURE_MAPS
     from fedpdm.data.feature_cache import feature_dir
-    from fedpdm.data.features import FEATURE_MAPS, FeatureOptions
     from fedpdm.errors import ConfigError
 
     if name not in (None, "auto", *FEATURE_MAPS):
@@ -39,13 +40,11 @@ def show(
         if key == "auto":
             print(f"auto: {AUTO}")
             continue
-        shown = FEATURE_MAPS[key](FeatureOptions())
+        shown = FEATURE_MAPS[key].build()
         print(f"{key}: {shown.sentence}")
         print(f"  looks at {shown.depends_on}" + ("; rows have norm 1 beside a constant column of 0.2" if shown.unit else ""))
-        for option, user in FEATURE_KEYS.items():
-            if user == key:
-                field = DataSection.model_fields[option]
-                print(f"  data.{option} = {field.default}   # {(field.description or '').removeprefix(f'{key}: ')}")
+        for option in FEATURE_MAPS[key].options:
+            print(f"  data.{option.key} = {option.default}   # {option.description}")
         if shown.key is not None:
             print(f"  kept in {feature_dir()}, by the hash of the images and the options")
     if name is None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedpdm.cli.options import SetOption
 from fedpdm.errors import ConfigError, UserError, require_extra
 
 __all__ = ["privacy_app"]
@@ -140,7 +141,7 @@ def audit(
     config: Annotated[
         str | None, typer.Argument(help="A TOML file, or a preset, to attack (default: a small case made for the attack).")
     ] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting.")] = None,
+    settings: SetOption = None,
     mechanism: Annotated[str | None, typer.Option(help='"paper" or "sound" (default: that of CONFIG, else sound).')] = None,
     epsilon: Annotated[float | None, typer.Option(help="The claim to attack, of a small case.")] = None,
     attack: Annotated[str, typer.Option(help="dual, steps, support, canary, or all.")] = "all",

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from fedpdm.cli.completion import complete_algorithms
+from fedpdm.cli.options import ConfigArgument, SetOption
 from fedpdm.errors import ConfigError
 
 __all__ = ["register"]
@@ -25,10 +27,12 @@ def register(app: typer.Typer) -> None:
 
 
 def compare_command(
-    config: Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.")],
-    algorithms: Annotated[str, typer.Option(help="Names, with commas between them.")] = "fedavg,fedprox,scaffold,feddyn,fedpdm",
+    config: ConfigArgument,
+    algorithms: Annotated[
+        str, typer.Option(help="Names, with commas between them (default: all).", autocompletion=complete_algorithms)
+    ] = "",
     seeds: Annotated[int, typer.Option(help="Seeds 0 to N-1 are run.")] = SEEDS,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting.")] = None,
+    settings: SetOption = None,
     out: Annotated[Path | None, typer.Option(help="Folder for results (default: runs/compare-CONFIG).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
     quiet: QuietOption = False,
@@ -39,10 +43,10 @@ def compare_command(
     Example:
       fedpdm compare demo --algorithms fedavg,fedpdm --seeds 3
     """
-    from fedpdm.studies.compare import compare, table_lines
+    from fedpdm.studies.compare import all_algorithms, compare, table_lines
 
     folder = out or Path("runs") / f"compare-{Path(config).stem}"
-    names = [name.strip() for name in algorithms.split(",") if name.strip()]
+    names = [name.strip() for name in algorithms.split(",") if name.strip()] or all_algorithms()
     with _resumable():
         result = compare(config, names, seeds, folder, settings or (), show_progress=not quiet)
     if as_json:

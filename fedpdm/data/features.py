@@ -3,12 +3,13 @@
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedpdm.choices import FEATURE_MAPS, SCATTERING_CENTRE
 from fedpdm.config import DataSection
 from fedpdm.data.basis import DRAWINGS, Basis, drawn_rows, principal_basis, public_digest, read_public_rows
 from fedpdm.data.datasets import ADULT_FEATURES, Dataset
@@ -24,7 +25,7 @@ __all__ = [
     "FeatureMap",
     "FeatureOptions",
     "options_of",
-    "FEATURE_MAPS",
+    "map_name",
     "make_map",
     "basis_of",
     "feature_map",
@@ -98,6 +99,7 @@ def scale_features(dataset: Dataset, scaling: str) -> Dataset:
 
 
 ONE_EXAMPLE = "one example"
+BASIS_KEYS = ("basis", "basis_size")  # options that every map has
 WRITTEN = ("mnist", "digits")  # data sets of written signs
 STROKES = 500  # images that `scattering_centre` is the mean of
 VERSION = 1  # part of the cache's key: raise it whenever a map gives other numbers than before
@@ -154,25 +156,45 @@ class FeatureMap(NamedTuple):
         )
 
 
-class FeatureOptions(NamedTuple):
-    """The options of all maps, as they are in the section [data] of the settings."""
+class FeatureOptions(Mapping[str, Any]):
+    """The options of all maps by key, as in the section [data] of the settings; a key that is not given has its default.
 
-    scattering_scale: int = 2
-    scattering_centre: str = "auto"  # which is "none", unless `options_of` knows that the images are written signs
-    fourier_count: int = 2000
-    fourier_bandwidth: float = 1.0
-    features_seed: int = 0
-    basis: str = "none"
-    basis_size: int = 200
+    >>> FeatureOptions(basis_size=9)["basis_size"], FeatureOptions()["fourier_count"]
+    (9, 2000)
+    """
+
+    def __init__(self, **given: Any) -> None:
+        known = {key: option.default for key, option in FEATURE_MAPS.options().items()}
+        known |= {key: DataSection.model_fields[key].default for key in BASIS_KEYS}
+        if unknown := given.keys() - known.keys():
+            raise ConfigError(f"Unknown options of feature maps: {', '.join(sorted(unknown))}; they are {', '.join(known)}.")
+        self._values = known | given
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def replace(self, **changes: Any) -> "FeatureOptions":
+        """Return the options with some changed."""
+        return FeatureOptions(**(self._values | changes))
 
 
 def options_of(data: DataSection) -> FeatureOptions:
     """Take the options from the settings, and decide what "auto" stands for."""
-    options = FeatureOptions(**data.model_dump(include=set(FeatureOptions._fields)))
-    written = data.name in WRITTEN
-    if options.scattering_centre == "auto" and written:
-        options = options._replace(scattering_centre="strokes")
-    return options._replace(basis="strokes") if options.basis == "auto" and written else options
+    options = FeatureOptions()
+    options = options.replace(**{key: getattr(data, key, default) for key, default in options.items()})
+    if data.name in WRITTEN:
+        drawn = {key: "strokes" for key in (SCATTERING_CENTRE.key, "basis") if options[key] == "auto"}
+        options = options.replace(**drawn)
+    return options
 
 
 def without_bias(feature_names: Sequence[str]) -> Sequence[str]:
@@ -187,8 +209,8 @@ def _unit_rows(columns: np.ndarray, bias: bool) -> np.ndarray:
     return out
 
 
-def _raw(options: FeatureOptions) -> FeatureMap:
-    del options
+def raw() -> FeatureMap:
+    """Make the map that leaves features as they are."""
     sentence = "The features as they are loaded, scaled by public bounds; data.scaling may bring them to norm 1."
     return FeatureMap("raw", sentence, lambda rows, _: rows, lambda names: names, unit=False)
 
@@ -205,8 +227,9 @@ def image_shape(feature_names: Sequence[str]) -> tuple[int, int, int]:
     )
 
 
-def _scattering(options: FeatureOptions) -> FeatureMap:
-    scale = options.scattering_scale
+def scattering(*, scattering_scale: int, scattering_centre: str) -> FeatureMap:
+    """Make the wavelet scattering of images; the centre "auto" is "none" here (`options_of` knows written signs)."""
+    scale = scattering_scale
 
     def encode(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
         height, width, depth = image_shape(names)
@@ -222,9 +245,9 @@ def _scattering(options: FeatureOptions) -> FeatureMap:
             group /= np.sqrt(np.maximum(variance, GROUP_FLOOR))[:, None, None, None]
             start = stop
         together = waves.reshape(len(rows), -1)
-        if options.scattering_centre != "strokes":
+        if scattering_centre != "strokes":
             return together
-        return _unit_rows(together, bias=False) - scattering_centre(options, names)
+        return _unit_rows(together, bias=False) - strokes_centre(scale, names)
 
     def columns(names: Sequence[str]) -> list[str]:
         height, width, depth = image_shape(names)
@@ -236,18 +259,18 @@ def _scattering(options: FeatureOptions) -> FeatureMap:
         f"Images: wavelet scattering of orders 0 to 2 with 8 angles and {scale} scales, sampled at every {2**scale}th pixel, "
         "each order and scale brought to mean 0 and variance 1 within the image; steady under small shifts and bends."
     )
-    if options.scattering_centre == "strokes":
+    if scattering_centre == "strokes":
         sentence += (
             f" What {STROKES} made-up pen strokes have in common is taken off, so that noise is measured against what differs."
         )
-    return FeatureMap("scattering", sentence, encode, columns, key=(scale, options.scattering_centre))
+    return FeatureMap("scattering", sentence, encode, columns, key=(scale, scattering_centre))
 
 
-def scattering_centre(options: FeatureOptions, feature_names: Sequence[str]) -> np.ndarray:
+def strokes_centre(scale: int, feature_names: Sequence[str]) -> np.ndarray:
     """The mean scattering, each at norm 1, of pen strokes on images of these pixels: a public constant."""
     height, width, depth = image_shape(feature_names)
     rows = stroke_images(height, width, STROKES).reshape(STROKES, -1).repeat(depth, axis=1)
-    plain = _scattering(options._replace(scattering_centre="none"))
+    plain = scattering(scattering_scale=scale, scattering_centre="none")
     return _unit_rows(plain.encode(rows, feature_names), bias=False).mean(axis=0)
 
 
@@ -256,8 +279,8 @@ def table_knots(feature_names: Sequence[str]) -> tuple[dict[str, Knots], tuple[s
     return (ADULT_KNOTS, ADULT_LEFT_OUT) if tuple(feature_names) == ADULT_FEATURES else ({}, ())
 
 
-def _piecewise(options: FeatureOptions) -> FeatureMap:
-    del options
+def piecewise() -> FeatureMap:
+    """Make the hat functions over the columns of a table."""
     sentence = "Tables: every number becomes hat functions over public knots, every word the indicators of its levels."
     return FeatureMap(
         "piecewise",
@@ -267,18 +290,19 @@ def _piecewise(options: FeatureOptions) -> FeatureMap:
     )
 
 
-def fourier_draws(options: FeatureOptions, inputs: int) -> tuple[np.ndarray, np.ndarray]:
+def fourier_draws(inputs: int, count: int, bandwidth: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Directions [inputs, cosines] and shifts [cosines] of the random cosines."""
-    draw = np.random.default_rng(options.features_seed)
-    directions = draw.standard_normal((inputs, options.fourier_count)) / options.fourier_bandwidth
-    return directions.astype(np.float32), draw.uniform(0, 2 * np.pi, options.fourier_count).astype(np.float32)
+    draw = np.random.default_rng(seed)
+    directions = draw.standard_normal((inputs, count)) / bandwidth
+    return directions.astype(np.float32), draw.uniform(0, 2 * np.pi, count).astype(np.float32)
 
 
-def _fourier(options: FeatureOptions) -> FeatureMap:
-    count, bandwidth = options.fourier_count, options.fourier_bandwidth
+def fourier(*, fourier_count: int, fourier_bandwidth: float, features_seed: int) -> FeatureMap:
+    """Make random cosines, drawn from a public seed (Rahimi and Recht, 2007)."""
+    count, bandwidth = fourier_count, fourier_bandwidth
 
     def encode(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        directions, shifts = fourier_draws(options, len(names))
+        directions, shifts = fourier_draws(len(names), count, bandwidth, features_seed)
         return np.cos(_unit_rows(rows, bias=False) @ directions + shifts)
 
     sentence = (
@@ -288,49 +312,47 @@ def _fourier(options: FeatureOptions) -> FeatureMap:
     return FeatureMap("fourier", sentence, encode, lambda _: [f"cosine {index}" for index in range(count)])
 
 
-FEATURE_MAPS: dict[str, Callable[[FeatureOptions], FeatureMap]] = {
-    "raw": _raw,
-    "scattering": _scattering,
-    "fourier": _fourier,
-    "piecewise": _piecewise,
-}
+def map_name(name: str, feature_names: Sequence[str]) -> str:
+    """Say which map "auto" is: scattering for images, whose columns are pixels, and piecewise for tables."""
+    if name != "auto":
+        return name
+    return "scattering" if feature_names[0].startswith("pixel ") else "piecewise"
 
 
-def make_map(name: str, feature_names: Sequence[str], options: FeatureOptions | None = None) -> FeatureMap:
-    """The map of this name; "auto" is scattering for images, whose columns are pixels, and piecewise for tables."""
-    if name == "auto":
-        name = "scattering" if feature_names[0].startswith("pixel ") else "piecewise"
-    if name not in FEATURE_MAPS:
+def make_map(name: str, feature_names: Sequence[str], options: Mapping[str, Any] | None = None) -> FeatureMap:
+    """Make the map of this name, or the one that "auto" is for these columns, with its options by key."""
+    chosen = map_name(name, feature_names)
+    if chosen not in FEATURE_MAPS:
         raise ConfigError(f"unknown feature map {name!r}: the maps are {', '.join(FEATURE_MAPS)} and auto")
-    options = with_basis_chosen(name, options or FeatureOptions())
-    return FEATURE_MAPS[name](options) if options.basis == "none" else _behind_basis(name, options)
+    options = with_basis_chosen(chosen, FeatureOptions(**(options or {})))
+    return FEATURE_MAPS[chosen].build(options) if options["basis"] == "none" else _behind_basis(chosen, options)
 
 
 def with_basis_chosen(name: str, options: FeatureOptions) -> FeatureOptions:
     """Decide what basis "auto" stands for where `options_of` did not: shapes for images, none for tables."""
-    if options.basis != "auto":
+    if options["basis"] != "auto":
         return options
-    return options._replace(basis="shapes" if name == "scattering" else "none")
+    return options.replace(basis="shapes" if name == "scattering" else "none")
 
 
 def without_basis(options: FeatureOptions) -> FeatureOptions:
     """The options of the map that stands before a basis, which has a centre itself."""
-    return options._replace(basis="none", scattering_centre="none")
+    return options.replace(basis="none", scattering_centre="none")
 
 
 @functools.lru_cache(maxsize=4)
 def basis_of(name: str, feature_names: tuple[str, ...], options: FeatureOptions) -> Basis:
     """Find the basis behind the map `name` of these columns (without the bias): from made-up images, or from a public file."""
-    if options.basis in DRAWINGS:
-        rows = drawn_rows(options.basis, *image_shape(feature_names))
+    if options["basis"] in DRAWINGS:
+        rows = drawn_rows(options["basis"], *image_shape(feature_names))
     else:
-        rows = read_public_rows(Path(options.basis), len(feature_names))
-    return principal_basis(FEATURE_MAPS[name](without_basis(options)).encode(rows, feature_names), options.basis_size)
+        rows = read_public_rows(Path(options["basis"]), len(feature_names))
+    return principal_basis(FEATURE_MAPS[name].build(without_basis(options)).encode(rows, feature_names), options["basis_size"])
 
 
 def _behind_basis(name: str, options: FeatureOptions) -> FeatureMap:
     """The map, projected onto a public basis."""
-    plain = FEATURE_MAPS[name](without_basis(options))
+    plain = FEATURE_MAPS[name].build(without_basis(options))
 
     def encode(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
         basis = basis_of(name, tuple(names), options)
@@ -341,15 +363,15 @@ def _behind_basis(name: str, options: FeatureOptions) -> FeatureMap:
         return out
 
     drawn = {"strokes": "made-up pen strokes", "shapes": "made-up shapes and strokes"}
-    source = drawn.get(options.basis, f"the public file {options.basis}")
-    sentence = f"{plain.sentence} Projected onto {options.basis_size} principal directions of {source}, half whitened."
+    source = drawn.get(options["basis"], f"the public file {options['basis']}")
+    sentence = f"{plain.sentence} Projected onto {options['basis_size']} principal directions of {source}, half whitened."
 
     def columns(names: Sequence[str]) -> list[str]:
         size = basis_of(name, tuple(names), options).directions.shape[1]
         return [f"direction {index}" for index in range(size)]
 
-    known = options.basis if options.basis in DRAWINGS else public_digest(Path(options.basis))
-    key = (options.scattering_scale, known, options.basis_size) if plain.key else None
+    known = options["basis"] if options["basis"] in DRAWINGS else public_digest(Path(options["basis"]))
+    key = (options["scattering_scale"], known, options["basis_size"]) if plain.key else None
     return FeatureMap(name, sentence, encode, columns, key=key)
 
 

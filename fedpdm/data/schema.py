@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fedpdm.config.keys import dotted
 from fedpdm.data.tables import nearest
 from fedpdm.errors import DataError
 
@@ -177,7 +178,7 @@ def parse_schema(text: str, name: str = "schema") -> Schema:
         raise DataError(f"{name} is not valid TOML: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
+        place = dotted(first["loc"])
         if first["type"] == "union_tag_invalid":
             kind = first["input"].get("kind")
             raise DataError(f'{name}: {place}: kind = "{kind}" is not known: choose number, category or ignored') from None

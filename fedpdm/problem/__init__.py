@@ -1,8 +1,9 @@
 """Losses, penalties and the problem that they make together."""
 
 from fedpdm.problem.custom import CustomModel, custom_model
-from fedpdm.problem.losses import LOSSES, Loss, logistic, softmax
+from fedpdm.problem.losses import Loss, logistic, softmax
 from fedpdm.problem.objective import Problem
-from fedpdm.problem.penalties import PENALTIES, Penalty
+from fedpdm.problem.penalties import Penalty
+from fedpdm.problem.prediction import Link
 
-__all__ = ["LOSSES", "Loss", "logistic", "softmax", "Problem", "PENALTIES", "Penalty", "CustomModel", "custom_model"]
+__all__ = ["Loss", "Link", "logistic", "softmax", "Problem", "Penalty", "CustomModel", "custom_model"]

@@ -22,7 +22,7 @@ class CustomModel(NamedTuple):
     Attributes
     ----------
     loss
-        `clip -> Loss`, a factory as in `fedpdm.problem.LOSSES`; but here `clip` is the largest norm of one example's gradient,
+        `clip -> Loss`, a factory as in `fedpdm.choices.LOSSES`; but here `clip` is the largest norm of one example's gradient,
         and infinite (no clipping) by default.
     unravel
         From the vector that is trained (`Simulation.model`, [1, size]) to the parameters.

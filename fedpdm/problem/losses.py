@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-__all__ = ["Loss", "logistic", "softmax", "restricted", "LOSSES"]
+from fedpdm.problem.prediction import Link, own_shares, softmax_shares
+
+__all__ = ["Loss", "logistic", "softmax", "restricted"]
 
 
 class ValuesFn(Protocol):
@@ -58,6 +60,13 @@ class Loss(NamedTuple):
         The model to begin with, [rows, columns]; None: [classes, features] small random numbers.
     native
         How `fedpdm.native.linear` knows this loss; None: it does not.
+    target
+        "classes" or "number": what a label is.
+    link
+        From scores to predictions: probabilities of the classes, or numbers. None: there are only scores, so a saved model
+        cannot be applied by `fedpdm predict` or exported to ONNX.
+    metrics
+        What is measured when the settings name no metric.
     """
 
     name: str
@@ -69,6 +78,9 @@ class Loss(NamedTuple):
     slopes: SlopesFn | None = None
     initial: Callable[[], Array] | None = None
     native: Native | None = None
+    target: str = "classes"
+    link: Link | None = None
+    metrics: tuple[str, ...] = ("accuracy",)
 
 
 SMALL_BATCH = 64
@@ -124,6 +136,7 @@ def logistic(clip: float = 1.0) -> Loss:
         smoothness=lambda radius: radius**2 / 4,
         slopes=slopes,
         native=Native("logistic", clip, gradient),
+        link=own_shares,
     )
 
 
@@ -164,6 +177,7 @@ def softmax(clip: float = 1.0) -> Loss:
         smoothness=lambda radius: radius**2 / 2,
         slopes=slopes,
         native=Native("softmax", clip, gradient),
+        link=softmax_shares,
     )
 
 
@@ -186,6 +200,3 @@ def restricted(loss: Loss, x0: Array, support: Array, radius: float) -> Loss:
         return jnp.where(support, (cut * slopes(scores, labels, weights)) @ features, 0.0)
 
     return loss._replace(gradient=gradient)
-
-
-LOSSES: dict[str, Callable[..., Loss]] = {"logistic": logistic, "softmax": softmax}

@@ -1,8 +1,8 @@
 """Penalties h(x) with their prox: the part of the objective that makes the model sparse.
 
-A penalty is a NamedTuple of pure functions, made by a factory with keyword hyper-parameters; `PENALTIES`
-lists all factories by name. The strength is taken as it is: a caller that scales h (by 1 / clients, say)
-scales `strength`.
+A penalty is a NamedTuple of pure functions, made by a factory with keyword hyper-parameters;
+`fedpdm.choices.PENALTIES` lists all of them by name. The strength is taken as it is: a caller that scales h
+(by 1 / clients, say) scales `strength`.
 
 Every prox is a global minimiser whatever the step, also where the penalty is so concave that the objective
 has several local ones. Where two points minimise it equally well, the one of smaller magnitude is returned.
@@ -23,8 +23,7 @@ from numpy.typing import ArrayLike
 
 from fedpdm.errors import ConfigError
 
-__all__ = ["Penalty", "PENALTIES"]
-__all__ += ["none", "l1", "elastic_net", "l2", "mcp", "scad", "l0", "group_lasso", "box"]
+__all__ = ["Penalty", "none", "l1", "elastic_net", "l2", "mcp", "scad", "l0", "group_lasso", "box"]
 
 Step = float | Array
 
@@ -35,7 +34,7 @@ class Penalty(NamedTuple):
     Attributes
     ----------
     name
-        Its key in `PENALTIES`.
+        Its name in `fedpdm.choices.PENALTIES`.
     value
         ``value(x)`` is the scalar h(x), for x of any shape ([classes, features] in practice).
     prox
@@ -293,19 +292,6 @@ def scaled(penalty: Penalty, factor: float) -> Penalty:
         subdifferential_distance=lambda x, g: factor * penalty.subdifferential_distance(x, g / factor),
         weak_convexity=factor * penalty.weak_convexity,
     )
-
-
-PENALTIES: dict[str, Callable[..., Penalty]] = {
-    "none": none,
-    "l1": l1,
-    "elastic-net": elastic_net,
-    "l2": l2,
-    "mcp": mcp,
-    "scad": scad,
-    "l0": l0,
-    "group-lasso": group_lasso,
-    "box": box,
-}
 
 
 def _distance(x: Array, gradient: Array, slope: Step, radius: float) -> Array:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fedpdm.config import to_toml
+from fedpdm.config.keys import flat
 from fedpdm.errors import UserError
 from fedpdm.report.charts import make_charts, show
 from fedpdm.report.model import view_model
@@ -131,19 +132,13 @@ def _clients_view(run: Run) -> dict[str, Any]:
 
 def _differences(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     """The settings in which runs differ: key, and the value in every run."""
-    flat = [_flat(run.config.model_dump(mode="json")) for run in runs]
-    keys = dict.fromkeys(key for values in flat for key in values)
+    settings = [flat(run.config.model_dump(mode="json")) for run in runs]
+    keys = dict.fromkeys(key for values in settings for key in values)
     table = [
-        (key, ["unset" if values.get(key) is None else json.dumps(values[key]).strip('"') for values in flat]) for key in keys
+        (key, ["unset" if values.get(key) is None else json.dumps(values[key]).strip('"') for values in settings])
+        for key in keys
     ]
     return [(key, values) for key, values in table if len(set(values)) > 1]
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in values.items():
-        result |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return result
 
 
 def _study_view(study: Study) -> dict[str, Any]:

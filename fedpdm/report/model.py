@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedpdm.data.features import (
-    FEATURE_MAPS,
     basis_of,
     make_map,
+    map_name,
     options_of,
     with_basis_chosen,
     without_basis,
@@ -84,7 +84,7 @@ def _before_basis(run: Run) -> tuple[np.ndarray, tuple[str, ...]]:
     """
     data = run.config.data
     inputs = without_bias(input_names(data.name, None))
-    kind = make_map(data.features, inputs).name
+    kind = map_name(data.features, inputs)
     options = with_basis_chosen(kind, options_of(data))
     basis = basis_of(kind, tuple(inputs), options)
     weights = run.model[:, :-1] @ basis.directions.T
@@ -103,9 +103,7 @@ def _features_sentence(run: Run, names: Sequence[str]) -> str:
     kind = data.features
     if kind == "auto":
         kind = "scattering" if names[0].startswith(("scattering", "direction")) else "piecewise"
-    chosen = make_map(kind, names, options_of(data)) if kind in FEATURE_MAPS else None
-    said = chosen.sentence if chosen else kind
-    return f"{columns} from a public map of one example, {kind}. {said}"
+    return f"{columns} from a public map of one example, {kind}. {make_map(kind, names, options_of(data)).sentence}"
 
 
 def _smoothed_image(names: Sequence[str]) -> list[int]:

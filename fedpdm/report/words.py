@@ -4,23 +4,13 @@ from typing import Any, NamedTuple
 
 from scipy.special import ndtr
 
+from fedpdm.choices import ALGORITHMS, GAMMA, PENALTIES
 from fedpdm.privacy.accounting import gdp_mu
 from fedpdm.report.charts import show
 from fedpdm.report.reading import Run
 
 __all__ = ["Guarantee", "guarantee", "what_was_trained", "majority_rate"]
 
-ALGORITHMS = {"fedpdm": "FedPDM", "fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "feddyn": "FedDyn"}
-PENALTIES = {
-    "l1": "an L1 penalty",
-    "l2": "an L2 penalty",
-    "elastic-net": "an elastic net",
-    "mcp": "the penalty MCP",
-    "scad": "the penalty SCAD",
-    "l0": "an L0 penalty",
-    "group-lasso": "a group lasso",
-    "box": "weights kept in a box",
-}
 CHANGE = {"add-remove": "the row is there, or it is not", "replace-one": "the row is this one, or another in its place"}
 
 
@@ -113,7 +103,8 @@ def what_was_trained(run: Run) -> str:
     c, classes, columns = run.config, len(run.class_names), len(run.feature_names)
     kind = "A linear model" if run.linear else "A model of its own kind"
     size = f"{classes} classes × {columns} features" if run.linear else f"{run.model.size} parameters"
-    penalty = f" with {PENALTIES[c.problem.penalty]}" if c.problem.penalty in PENALTIES and c.problem.gamma else ""
+    row = PENALTIES.row(c.problem.penalty)
+    penalty = f" with {row.title}" if row.title and (c.problem.gamma or GAMMA not in row.options) else ""
     behind = "" if c.data.features == "raw" else f" behind the public feature map {c.data.features}"
     dealt = {
         "labels": f"each holding {c.data.labels_per_client} of the classes",
@@ -124,7 +115,7 @@ def what_was_trained(run: Run) -> str:
     }.get(c.data.partition, "")
     return (
         f"{kind} of {c.data.name}{behind}: {size}, {c.problem.loss} loss{penalty}. "
-        f"{ALGORITHMS.get(c.algorithm.name, c.algorithm.name)} trained it in {c.rounds.total} rounds, with "
+        f"{ALGORITHMS.row(c.algorithm.name).title} trained it in {c.rounds.total} rounds, with "
         f"{c.rounds.participants} of {c.data.clients} clients in a round" + (f", {dealt}." if dealt else ".")
     )
 

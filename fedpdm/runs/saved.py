@@ -20,7 +20,9 @@ from fedpdm.data.rows import encode_rows
 from fedpdm.data.schema import Schema, read_schema
 from fedpdm.data.tables import Table
 from fedpdm.errors import UserError
+from fedpdm.problem import Link
 from fedpdm.runs.folder import RunFolder
+from fedpdm.setup.build import loss_factory
 
 
 class SavedModel(NamedTuple):
@@ -51,7 +53,14 @@ class SavedModel(NamedTuple):
 
     def probabilities(self, features: np.ndarray) -> np.ndarray:
         """[rows, classes]; the likeliest class is the one with the largest score."""
-        return probabilities(features @ self.weights.T, self.config.problem.loss)
+        return self.link().apply(features @ self.weights.T)
+
+    def link(self) -> Link:
+        """The loss's link from scores to probabilities."""
+        loss = loss_factory(self.config)()
+        if loss.link is None:
+            raise UserError(f"The loss {loss.name!r} has no link from scores to predictions: give its Loss a `link`.")
+        return loss.link
 
     def coefficients(self) -> np.ndarray:
         """See `coefficients`."""
@@ -78,13 +87,6 @@ class SavedModel(NamedTuple):
 def coefficients(weights: np.ndarray, scaling: str, feature_names: Sequence[str]) -> np.ndarray:
     """[classes, features] on features in [0, 1], where the map only divides them; else on those that the model sees."""
     return weights / column_count(feature_names) ** 0.5 if scaling == "bounded" else weights
-
-
-def probabilities(scores: np.ndarray, loss: str) -> np.ndarray:
-    """Softmax; or, for the paper's loss of the true class alone, each class's own probability divided by their sum."""
-    logarithms = scores if loss == "softmax" else -np.logaddexp(0, -scores)
-    raised = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
-    return raised / raised.sum(axis=1, keepdims=True)
 
 
 def load_model(run: Path, averaged: bool = False) -> SavedModel:

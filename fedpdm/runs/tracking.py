@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 from fedpdm.config import Config
+from fedpdm.config.keys import flat
 from fedpdm.errors import ConfigError, require_extra
 from fedpdm.runs.folder import RunFolder
 
@@ -60,7 +61,7 @@ class MLflow:
             found = self._client.get_experiment_by_name(EXPERIMENT)
             experiment = found.experiment_id if found else self._client.create_experiment(EXPERIMENT)
             self._run = self._client.create_run(experiment, run_name=folder.path.name).info.run_id
-            for key, value in _flat(config.model_dump(mode="json")):
+            for key, value in flat(config.model_dump(mode="json")).items():
                 self._client.log_param(self._run, key, value)
         except (MlflowException, OSError) as error:
             line = " ".join(str(error).split())
@@ -133,11 +134,3 @@ def _numbers(values: dict[str, Any]) -> Iterator[tuple[str, float]]:
     for name, value in values.items():
         if name != "round" and isinstance(value, int | float) and not isinstance(value, bool):
             yield name, float(value)
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value

@@ -1,12 +1,14 @@
 """From settings to problem, algorithm, links and mechanism."""
 
+import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from fedpdm.algorithms import ALGORITHMS, Algorithm, LocalPlan
+from fedpdm.algorithms import Algorithm, LocalPlan
+from fedpdm.choices import ALGORITHMS, LOSSES, PENALTIES
 from fedpdm.compression.links import Links, support_radius
 from fedpdm.config import Config
 from fedpdm.data import Federation
@@ -18,12 +20,12 @@ from fedpdm.privacy.mechanism import paper
 from fedpdm.privacy.plan import Plan, choose_mode, plan_sound
 from fedpdm.privacy.sensitivity import Curvature
 from fedpdm.privacy.shared_noise import Sharing
-from fedpdm.problem import LOSSES, Loss, Problem, penalties
+from fedpdm.problem import Loss, Problem, penalties
 from fedpdm.problem.penalties import Penalty
 from fedpdm.rounds import Setup
 from fedpdm.setup.cohorts import even_share, sharing_of
 
-__all__ = ["Crowd", "build_setup", "plain_setup", "with_sound_mechanism"]
+__all__ = ["Crowd", "build_setup", "plain_setup", "with_sound_mechanism", "loss_factory"]
 
 PAPER_CLIP = 1.0  # the G of Theorem 1, for which the paper gives no value
 
@@ -33,32 +35,24 @@ LossFactory = Callable[..., Loss]
 
 
 def build_penalty(config: Config, clients: int) -> Penalty:
-    """The penalty h on the mean objective: with penalty_scale "sum" it is divided by the number of clients."""
+    """Make the penalty h on the mean objective: with penalty_scale "sum" it is divided by the number of clients."""
     p = config.problem
-    options: dict[str, Any] = {"strength": p.gamma}
-    match p.penalty:
-        case "none":
-            return penalties.none()
-        case "box":
-            options = {"lower": p.penalty_lower, "upper": p.penalty_upper}
-        case "elastic-net":
-            options["mix"] = p.penalty_mix
-        case "mcp" | "scad":
-            options["concavity"] = p.penalty_concavity
-    penalty = penalties.PENALTIES[p.penalty](**options)
-    return penalties.scaled(penalty, 1 / clients) if p.penalty_scale == "sum" else penalty
+    penalty = PENALTIES.row(p.penalty).build(p)
+    return penalties.scaled(penalty, 1 / clients) if p.penalty_scale == "sum" and p.penalty != "none" else penalty
 
 
 def build_algorithm(config: Config) -> Algorithm:
-    a = config.algorithm
-    options = {
-        "fedavg": {},
-        "fedprox": {"mu": a.mu},
-        "scaffold": {},
-        "feddyn": {"alpha": a.alpha},
-        "fedpdm": {"rho": a.rho, "server_rule": a.server_rule},
-    }
-    return ALGORITHMS[a.name](**options[a.name])
+    """Make the algorithm with its options."""
+    return ALGORITHMS.row(config.algorithm.name).build(config.algorithm)
+
+
+def loss_factory(config: Config) -> LossFactory:
+    """Return the factory `clip -> Loss` of the settings' loss; a loss that contradicts its row is refused."""
+    row = LOSSES.row(config.problem.loss)
+    make = functools.partial(row.factory(), **row.arguments(config.problem))
+    if (found := make().target) != row.target:
+        raise ConfigError(f"The row of the loss {row.name!r} says target={row.target!r}, its Loss {found!r}: change one.")
+    return make
 
 
 def build_setup(
@@ -70,7 +64,7 @@ def build_setup(
     """
     config = settled(config, federation)
     largest = lambda: float(np.linalg.norm(federation.features, axis=2).max())  # noqa: E731
-    make_loss = loss or LOSSES[config.problem.loss]
+    make_loss = loss or loss_factory(config)
     setup = plain_setup(config, federation.clients, largest, make_loss, penalty)
     if setup.links.has_support and setup.problem.loss.slopes is None:
         raise ConfigError(
@@ -111,7 +105,7 @@ def plain_setup(
 ) -> Setup:
     """Problem, algorithm and local work of these settings, without a mechanism."""
     local, algorithm, p = LocalPlan(**config.local.model_dump()), build_algorithm(config), config.problem
-    make_loss = make_loss or LOSSES[p.loss]
+    make_loss = make_loss or loss_factory(config)
     problem = Problem(make_loss(), penalty or build_penalty(config, clients), p.beta, p.penalty_by)
     return Setup(problem, algorithm, local, links=build_links(config, largest_norm))
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedpdm.algorithms import ALGORITHMS
+from fedpdm.choices import ALGORITHMS
 from fedpdm.config import Config
 from fedpdm.errors import ConfigError
 from fedpdm.participation import cohorts_per_round, fair_share

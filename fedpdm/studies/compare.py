@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedpdm.algorithms import ALGORITHMS
+from fedpdm.choices import ALGORITHMS
 from fedpdm.config import Config, load_config
 from fedpdm.errors import ConfigError
 from fedpdm.participation import fair_share
@@ -17,7 +17,7 @@ from fedpdm.studies.drawing import band, require_drawing, save, write_csv
 from fedpdm.studies.progress import CellProgress
 from fedpdm.studies.statistics import t_interval
 
-__all__ = ["Comparison", "compare", "comparison_configs", "epsilon_so_far", "table_lines"]
+__all__ = ["Comparison", "all_algorithms", "compare", "comparison_configs", "epsilon_so_far", "table_lines"]
 
 POINTS = 20  # test accuracies per curve, unless the settings say otherwise
 
@@ -27,6 +27,12 @@ class Comparison(NamedTuple):
 
     rows: list[dict[str, Any]]
     runs: int
+
+
+def all_algorithms() -> list[str]:
+    """List every algorithm; the default one is last, so that its curve is drawn above the others."""
+    first = Config().algorithm.name
+    return [*(name for name in ALGORITHMS if name != first), first]
 
 
 def compare(
@@ -65,7 +71,7 @@ def comparison_configs(source: str, algorithms: Sequence[str], settings: Sequenc
     unknown = [name for name in algorithms if name not in ALGORITHMS]
     if unknown or not algorithms:
         given = ", ".join(map(repr, unknown)) or "no name"
-        raise ConfigError(f"Unknown algorithm {given} in --algorithms: choose from {','.join(ALGORITHMS)}.")
+        raise ConfigError(f"Unknown algorithm {given} in --algorithms: choose from {','.join(all_algorithms())}.")
     config = load_config(source, settings)
     total, own = config.rounds.total, []
     if "evaluate_every" not in config.metrics.model_fields_set:

@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 from conftest import random_federation
 
-from fedpdm.algorithms import ALGORITHMS, LocalPlan, Reports
+from fedpdm.algorithms import LocalPlan, Reports, fedavg, feddyn, fedpdm, fedprox, scaffold
+from fedpdm.choices import ALGORITHMS
 from fedpdm.engines.simulation.simulation import Schedule, Simulation
 from fedpdm.errors import ConfigError
 from fedpdm.problem import Problem, penalties, softmax
 from fedpdm.rounds import Setup
 
 MAKE = {
-    "fedavg": lambda: ALGORITHMS["fedavg"](),
-    "fedprox": lambda: ALGORITHMS["fedprox"](mu=0.5),
-    "scaffold": lambda: ALGORITHMS["scaffold"](),
-    "feddyn": lambda: ALGORITHMS["feddyn"](alpha=1.0),
-    "fedpdm": lambda: ALGORITHMS["fedpdm"](rho=1.0),
+    "fedavg": lambda: fedavg(),
+    "fedprox": lambda: fedprox(mu=0.5),
+    "scaffold": lambda: scaffold(),
+    "feddyn": lambda: feddyn(alpha=1.0),
+    "fedpdm": lambda: fedpdm(rho=1.0),
 }
 assert MAKE.keys() == ALGORITHMS.keys(), "give the new algorithm its settings here"
 

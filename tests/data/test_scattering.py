@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedpdm.data.features import FeatureOptions, make_map
+from fedpdm.data.features import make_map
 from fedpdm.data.scattering import ANGLES, GAIN, filter_bank, gaussian, morlet, paths, scatter
 from fedpdm.errors import ConfigError
 
@@ -136,7 +136,7 @@ def test_colour_images_are_scattered_channel_by_channel():
     rng = np.random.default_rng(5)
     colour = rng.uniform(size=(3, 8, 12, 3)).astype(np.float32)
     names = [f"pixel {row},{column},{channel}" for row in range(8) for column in range(12) for channel in range(3)]
-    chosen = make_map("auto", names, FeatureOptions(scattering_scale=1))
+    chosen = make_map("auto", names, {"scattering_scale": 1})
     got = chosen.encode(colour.reshape(3, -1), names)
     grey_names = [f"pixel {row},{column}" for row in range(8) for column in range(12)]
     grey = [chosen.encode(colour[..., channel].reshape(3, -1), grey_names) for channel in range(3)]

@@ -14,7 +14,7 @@ from conftest import random_federation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpdm.algorithms import ALGORITHMS
+from fedpdm.choices import ALGORITHMS
 from fedpdm.config import digest, load_config
 from fedpdm.engines.simulation import simulation as module
 from fedpdm.engines.simulation.build import build_simulation

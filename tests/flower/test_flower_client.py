@@ -24,7 +24,7 @@ from flower_kit import (
     with_settings,
 )
 
-from fedpdm.algorithms import ALGORITHMS
+from fedpdm.choices import ALGORITHMS
 from fedpdm.data import federation_from_arrays
 from fedpdm.engines.flower.client.app import node_of
 from fedpdm.engines.flower.client.client import ACCOUNT, Node, answer, introduce

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedpdm.algorithms import ALGORITHMS
 from fedpdm.algorithms.local import Examples, LocalPlan, solve
+from fedpdm.choices import ALGORITHMS, LOSSES
 from fedpdm.config import load_config
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.native import SWITCH
 from fedpdm.native.linear import DRAW_BITS, _draw, _order
 from fedpdm.problem import Problem, penalties
-from fedpdm.problem.losses import LOSSES, restricted
+from fedpdm.problem.losses import restricted
 
 SIZES = [20, 7, 13, 1]
 
@@ -51,7 +51,7 @@ def both_ways(monkeypatch, *args, **kwargs) -> tuple:
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 def test_the_kernel_takes_the_steps_of_the_solver(monkeypatch, loss, clip, plan, beta) -> None:
     """Batches of 4 from 20, 7, 13 and 1 rows: the order is gone through several times."""
-    problem = Problem(LOSSES[loss](clip), penalties.l1(0.1), beta)
+    problem = Problem(LOSSES[loss].factory()(clip), penalties.l1(0.1), beta)
     native, plain = both_ways(monkeypatch, problem, LocalPlan(9, 4, 0.2, **plan))
     np.testing.assert_allclose(native[0], plain[0], atol=2e-6)
     np.testing.assert_array_equal(native[1], plain[1])
@@ -62,7 +62,7 @@ def test_the_kernel_takes_the_steps_of_the_solver(monkeypatch, loss, clip, plan,
 def test_the_kernel_serves_fixed_small_batches_alone(plan, change) -> None:
     """What carries the proofs (whole batches, noise in steps, supports, float64) never goes through machine code of ours."""
     by = "subgradient" if change == "subgradient" else "prox"
-    problem = Problem(LOSSES["softmax"](0.5), penalties.l1(0.1), penalty_by=by)
+    problem = Problem(LOSSES["softmax"].factory()(0.5), penalties.l1(0.1), penalty_by=by)
     data = random_federation(SIZES)
     support = jnp.ones((3, 5), bool) if change == "support" else None
     if support is not None:
@@ -112,14 +112,14 @@ def test_the_draws_are_those_of_jax(seed) -> None:
 
 
 def test_another_generator_is_left_to_jax(monkeypatch) -> None:
-    problem, plan = Problem(LOSSES["logistic"](), penalties.l1(0.1)), LocalPlan(5, 4, 0.2)
+    problem, plan = Problem(LOSSES["logistic"].factory()(), penalties.l1(0.1)), LocalPlan(5, 4, 0.2)
     with jax.default_prng_impl("rbg"):
         native, plain = both_ways(monkeypatch, problem, plan)
     np.testing.assert_allclose(native[0], plain[0], atol=2e-6)
 
 
 def test_calls_at_the_same_time_do_not_disturb_one_another() -> None:
-    problem, plan = Problem(LOSSES["logistic"](), penalties.l1(0.1), 0.5), LocalPlan(30, 4, 0.2)
+    problem, plan = Problem(LOSSES["logistic"].factory()(), penalties.l1(0.1), 0.5), LocalPlan(30, 4, 0.2)
     expected = solve_all(problem, plan, clients=tuple(range(4)) * 25)[0]
     with ThreadPoolExecutor(6) as pool:
         for found in pool.map(lambda _: solve_all(problem, plan, clients=tuple(range(4)) * 25)[0], range(24)):
@@ -127,6 +127,6 @@ def test_calls_at_the_same_time_do_not_disturb_one_another() -> None:
 
 
 def test_what_is_not_finite_is_seen() -> None:
-    problem, plan = Problem(LOSSES["softmax"](), penalties.l1(0.1), 0.5), LocalPlan(2000, 4, 0.2)
+    problem, plan = Problem(LOSSES["softmax"].factory()(), penalties.l1(0.1), 0.5), LocalPlan(2000, 4, 0.2)
     x, _ = solve_all(problem, plan, weight=-10.0)
     assert not np.isfinite(x).any()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedpdm.problem import LOSSES
+from fedpdm.choices import LOSSES
 from fedpdm.problem.objective import concave_gradient, concave_value
 
 
@@ -23,14 +23,14 @@ def draw(seed: int, batch: int, scale: float = 1.0, classes: int = 4, n: int = 6
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("batch", [1, 9, 200])  # both ways of picking the true class's scores
 def test_gradient_is_the_autodiff_gradient(name, batch):
-    loss = LOSSES[name]()
+    loss = LOSSES[name].build()
     model, features, labels, weights = draw(0, batch)
     expected = jax.grad(lambda x: jnp.sum(loss.values(x, features, labels) * weights))(model)
     np.testing.assert_allclose(loss.gradient(model, features, labels, weights), expected, rtol=2e-5, atol=2e-5)
 
 
 def test_logistic_touches_the_true_class_only_and_has_the_paper_s_value():
-    loss = LOSSES["logistic"]()
+    loss = LOSSES["logistic"].build()
     model, features, labels, _ = draw(1, 1)
     k, a = int(labels[0]), np.asarray(features[0], float)
     score = float(np.asarray(model[k], float) @ a)
@@ -44,7 +44,7 @@ def test_logistic_touches_the_true_class_only_and_has_the_paper_s_value():
 @given(seed=st.integers(0, 10_000), scale=st.floats(0, 30))
 @settings(deadline=None, max_examples=60)
 def test_gradient_bound_and_smoothness_hold(name, seed, scale):
-    loss = LOSSES[name]()
+    loss = LOSSES[name].build()
     model, features, labels, _ = draw(seed, 1, scale)
     radius = float(jnp.linalg.norm(features[0]))
     one = jnp.ones(1)
@@ -58,7 +58,7 @@ def test_gradient_bound_and_smoothness_hold(name, seed, scale):
 @pytest.mark.parametrize("name", LOSSES)
 def test_bounds_are_not_slack(name):
     """The constants are attained to within a few per cent, so a bound that is too small would be seen."""
-    loss = LOSSES[name]()
+    loss = LOSSES[name].build()
     a = jnp.array([[2.0, 0.0]])
     label, one = jnp.array([0]), jnp.ones(1)
     wrong = jnp.array([[-50.0, 0.0], [50.0, 0.0]])

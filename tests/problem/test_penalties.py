@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from fedpdm.choices import PENALTIES
 from fedpdm.errors import ConfigError
 from fedpdm.problem.penalties import (
-    PENALTIES,
     box,
     elastic_net,
     group_lasso,
@@ -344,7 +344,7 @@ def test_nan_stays_nan(penalty):
 @pytest.mark.parametrize("strength", [-1.0, math.nan, math.inf])
 def test_strength_out_of_range(name, strength):
     with pytest.raises(ConfigError, match=rf"^Expected strength={strength} >= 0 .*use 0 for no penalty\.$"):
-        PENALTIES[name](strength=strength)
+        PENALTIES[name].factory()(strength=strength)
 
 
 @pytest.mark.parametrize(
@@ -363,5 +363,5 @@ def test_strength_out_of_range(name, strength):
 )
 def test_other_values_out_of_range(name, arguments, message):
     with pytest.raises(ConfigError, match=message) as caught:
-        PENALTIES[name](**arguments)
+        PENALTIES[name].factory()(**arguments)
     assert "\n" not in str(caught.value)

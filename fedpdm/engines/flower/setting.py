@@ -4,9 +4,8 @@ from fedpdm.config import Config
 from fedpdm.data.prepare import radius_of
 from fedpdm.engines.flower.protocol import Refused
 from fedpdm.privacy.plan import Plan
-from fedpdm.problem import LOSSES
 from fedpdm.rounds import Setup
-from fedpdm.setup.build import plain_setup, with_sound_mechanism
+from fedpdm.setup.build import loss_factory, plain_setup, with_sound_mechanism
 
 __all__ = ["agreed", "deployed_setup"]
 
@@ -41,5 +40,5 @@ def deployed_setup(config: Config, examples: int) -> tuple[Setup, Plan | None]:
 
     setup = plain_setup(config, config.data.clients, lambda: radius_of(config) or no_radius())
     if config.privacy.mechanism == "sound":
-        return with_sound_mechanism(config, setup, examples, LOSSES[config.problem.loss])
+        return with_sound_mechanism(config, setup, examples, loss_factory(config))
     return setup, None

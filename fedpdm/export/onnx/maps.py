@@ -1,18 +1,22 @@
-"""The public feature maps as nodes of an ONNX graph: the same functions of one example as in `fedpdm.data`."""
+"""The public feature maps as nodes of an ONNX graph: the same functions of one example as in `fedpdm.data`.
 
-__all__ = ["map_features"]
+Each map adds the features of `rows` [rows, n], without the bias; `map_features` brings them to norm 1.
+"""
+
+__all__ = ["map_features", "fourier", "piecewise", "scattering"]
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from fedpdm.choices import FEATURE_MAPS
 from fedpdm.data.features import (
     FeatureOptions,
     basis_of,
     fourier_draws,
     image_shape,
-    scattering_centre,
+    strokes_centre,
     table_knots,
     with_basis_chosen,
     without_basis,
@@ -23,24 +27,34 @@ from fedpdm.export.onnx.graph import Graph
 
 
 def map_features(graph: Graph, name: str, rows: str, feature_names: Sequence[str], options: FeatureOptions) -> str:
-    """The mapped features of `rows` [rows, n] (both without the bias), at norm 1."""
-    options = with_basis_chosen(name, options)
-    if options.basis == "none":
-        return graph.unit(_MAPS[name](graph, rows, feature_names, options))
+    """Add the mapped features of `rows` [rows, n] (both without the bias), at norm 1, behind a basis if there is one."""
+    row, options = FEATURE_MAPS.row(name), with_basis_chosen(name, options)
+    nodes = row.onnx_nodes()
+    if options["basis"] == "none":
+        return graph.unit(nodes(graph, rows, feature_names, **row.arguments(options)))
     basis = basis_of(name, tuple(feature_names), options)
-    plain = graph.unit(_MAPS[name](graph, rows, feature_names, without_basis(options)))
+    plain = graph.unit(nodes(graph, rows, feature_names, **row.arguments(without_basis(options))))
     moved = graph.add("Sub", plain, graph.constant(basis.centre))
     return graph.unit(graph.add("MatMul", moved, graph.constant(basis.directions)))
 
 
-def _fourier(graph: Graph, rows: str, feature_names: Sequence[str], options: FeatureOptions) -> str:
-    directions, shifts = fourier_draws(options, len(feature_names))
+def fourier(
+    graph: Graph,
+    rows: str,
+    feature_names: Sequence[str],
+    *,
+    fourier_count: int,
+    fourier_bandwidth: float,
+    features_seed: int,
+) -> str:
+    """Add the random cosines."""
+    directions, shifts = fourier_draws(len(feature_names), fourier_count, fourier_bandwidth, features_seed)
     turned = graph.add("MatMul", graph.unit(rows), graph.constant(directions))
     return graph.add("Cos", graph.add("Add", turned, graph.constant(shifts)))
 
 
-def _piecewise(graph: Graph, rows: str, feature_names: Sequence[str], options: FeatureOptions) -> str:
-    del options
+def piecewise(graph: Graph, rows: str, feature_names: Sequence[str]) -> str:
+    """Add the hat functions and the indicators of levels."""
     blocks = []
     for members, knots in table_plan(feature_names, *table_knots(feature_names)):
         values = graph.add("Gather", rows, graph.constant(members, np.int64), axis=1)
@@ -69,9 +83,10 @@ def _number(graph: Graph, scaled: str, knots: Knots) -> list[str]:
     return [there, graph.add("Mul", there, shape)]
 
 
-def _scattering(graph: Graph, rows: str, feature_names: Sequence[str], options: FeatureOptions) -> str:
+def scattering(graph: Graph, rows: str, feature_names: Sequence[str], *, scattering_scale: int, scattering_centre: str) -> str:
+    """Add the wavelet scattering."""
     height, width, depth = image_shape(feature_names)
-    bank = filter_bank(height, width, options.scattering_scale)
+    bank = filter_bank(height, width, scattering_scale)
     images = graph.reshape(rows, -1, height, width, depth)
     images = graph.reshape(graph.add("Transpose", images, perm=[0, 3, 1, 2]), -1, 1, height, width)
     for axis, (size, margin) in enumerate(zip((height, width), bank.padding, strict=True), 2):
@@ -90,7 +105,7 @@ def _scattering(graph: Graph, rows: str, feature_names: Sequence[str], options: 
             channels.append(_smooth(graph, second, bank.smoothers[k]))
     waves = graph.add("Concat", *channels, axis=1)
     groups, start = [], 0
-    for count in groups_of_paths(options.scattering_scale):
+    for count in groups_of_paths(scattering_scale):
         group = graph.add("Slice", waves, *(graph.constant([place], np.int64) for place in (start, start + count, 1)))
         group = graph.add("Sub", group, graph.add("ReduceMean", group, axes=[1, 2, 3]))
         variance = graph.add("ReduceMean", graph.add("Mul", group, group), axes=[1, 2, 3])
@@ -98,9 +113,9 @@ def _scattering(graph: Graph, rows: str, feature_names: Sequence[str], options: 
         start += count
     size = math.prod(len(matrix) for matrix in bank.smoothers[0])
     together = graph.reshape(graph.add("Concat", *groups, axis=1), -1, depth * start * size)
-    if options.scattering_centre != "strokes":
+    if scattering_centre != "strokes":
         return together
-    return graph.add("Sub", graph.unit(together), graph.constant(scattering_centre(options, feature_names)))
+    return graph.add("Sub", graph.unit(together), graph.constant(strokes_centre(scattering_scale, feature_names)))
 
 
 Complex = tuple[str, str]  # real and imaginary part, [images, channels, height, width]
@@ -156,10 +171,3 @@ def _wave_energy(graph: Graph, spectrum: Complex, wavelets: np.ndarray, halvings
 def _smooth(graph: Graph, images: str, smoother: tuple[np.ndarray, np.ndarray]) -> str:
     rows, columns = smoother
     return graph.add("MatMul", graph.constant(rows), graph.add("MatMul", images, graph.constant(columns.T)))
-
-
-_MAPS: dict[str, Callable[[Graph, str, Sequence[str], FeatureOptions], str]] = {
-    "fourier": _fourier,
-    "piecewise": _piecewise,
-    "scattering": _scattering,
-}

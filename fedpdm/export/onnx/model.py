@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedpdm.data.features import BIAS, blur_matrix, make_map, options_of, without_bias
+from fedpdm.data.features import BIAS, blur_matrix, map_name, options_of, without_bias
 from fedpdm.data.piecewise import column_count
 from fedpdm.data.prepare import radius_of
 from fedpdm.data.rows import adult_schema, input_names, pixel_scale
@@ -34,17 +34,13 @@ def export_onnx(model: SavedModel) -> bytes:
     columns, bias = _pixels(graph, model, names) if schema is None else _columns(graph, schema)
     columns, bias = _scale(graph, data.scaling, names, columns, bias)
     if data.features != "raw":
-        kind = make_map(data.features, names).name
+        kind = map_name(data.features, names)
         columns = map_features(graph, kind, columns, without_bias(names), options_of(data))
         bias = graph.add("Mul", graph.ones(), graph.constant(BIAS))
     features = graph.add("Concat", columns, bias, axis=1) if bias else columns
     features = _cut(graph, features, radius_of(model.config))
     scores = graph.add("MatMul", features, graph.constant(model.weights.T))
-    if model.config.problem.loss == "softmax":
-        graph.add("Softmax", scores, out="probabilities", axis=1)
-    else:
-        each = graph.add("Sigmoid", scores)
-        graph.add("Div", each, graph.add("ReduceSum", each, graph.constant([1], np.int64)), out="probabilities")
+    model.link().nodes(graph, scores, "probabilities")
     place = graph.add("ArgMax", scores, axis=1, keepdims=0)
     places = list(range(len(model.class_names)))
     graph.add(

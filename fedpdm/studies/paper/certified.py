@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedpdm.choices import ALGORITHMS
 from fedpdm.config import Config, load_config
 from fedpdm.runs.sweep import OnResult, Result, run_sweep
 from fedpdm.studies.drawing import require_drawing, save
-from fedpdm.studies.paper.verdicts import NAMES, first_or_within, write_study
+from fedpdm.studies.paper.verdicts import first_or_within, write_study
 from fedpdm.studies.progress import CellProgress
 
 __all__ = ["EPSILONS", "GRID", "STORE", "TEXT", "Cell", "study", "verdicts", "draw", "run_certified"]
@@ -178,7 +179,7 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
     height = -(-len(panels) // 2)
     figure = Figure(figsize=(11, 3.6 * height), layout="constrained")
     for axis, (data, features) in zip(figure.subplots(height, 2, squeeze=False).flat, panels, strict=False):
-        for color, (algorithm, name) in enumerate(NAMES.items()):
+        for color, (algorithm, name) in enumerate((name, ALGORITHMS[name].title) for name in ALGORITHMS.built_in):
             own = [row for row in rows if (row["data"], row["features"], row["algorithm"]) == (data, features, algorithm)]
             private = [row for row in own if row["epsilon"] != "none"]
             columns = [[float(row[key]) for row in private] for key in ("epsilon", "accuracy", "deviation")]
@@ -201,7 +202,7 @@ def run_certified(folder: Path, seeds: int, quick: bool = False, show_progress: 
     points = [
         (data, algorithm, epsilon)
         for data in (("adult",) if quick else ("adult", "mnist"))
-        for algorithm in NAMES
+        for algorithm in ALGORITHMS.built_in
         for epsilon in (("1",) if quick else EPSILONS)
     ]
     runs = sum(len(GRID[data, "raw"]) * len(TUNING_SEEDS[data]) + seeds for data, _, _ in points)

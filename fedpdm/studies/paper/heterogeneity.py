@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedpdm.choices import ALGORITHMS
 from fedpdm.config import Config, load_config
 from fedpdm.runs.sweep import OnResult, Result, run_sweep
 from fedpdm.studies.drawing import require_drawing, save
-from fedpdm.studies.paper.verdicts import NAMES, first_or_within, write_study
+from fedpdm.studies.paper.verdicts import first_or_within, write_study
 from fedpdm.studies.progress import CellProgress
 
 __all__ = ["Point", "POINTS", "WEIGHTS", "run_heterogeneity"]
@@ -102,7 +103,7 @@ def _tuned(points: Sequence[Point], seeds: int, store: Path, quick: bool, say: O
                 "panel": point.axis,
                 "x": point.label,
                 "algorithm": algorithm,
-                "curve": NAMES[algorithm],
+                "curve": ALGORITHMS[algorithm].title,
                 "settings": chosen,
             }
             yield start | _measured(run_sweep(configs, store, say))
@@ -110,7 +111,7 @@ def _tuned(points: Sequence[Point], seeds: int, store: Path, quick: bool, say: O
 
 def _weights(seeds: int, store: Path, quick: bool, say: OnResult) -> Iterator[dict[str, Any]]:
     curves = [("fedpdm", f"FedPDM, {rule}", "rho", (f"algorithm.server_rule={rule}",)) for rule in RULES]
-    curves += [("feddyn", "FedDyn", "alpha", ()), ("fedprox", "FedProx", "mu", ())]
+    curves += [(name, ALGORITHMS[name].title, weight, ()) for name, weight in (("feddyn", "alpha"), ("fedprox", "mu"))]
     for algorithm, curve, key, settings in curves:
         for weight in WEIGHTS[:2] if quick else WEIGHTS:
             own = [*WEIGHT_AT, *settings, f"algorithm.{key}={weight}"]
@@ -119,7 +120,7 @@ def _weights(seeds: int, store: Path, quick: bool, say: OnResult) -> Iterator[di
             yield start | _measured(run_sweep(configs, store, say))
     for algorithm in ("fedavg", "scaffold"):
         configs = [_config(WEIGHT_AT, algorithm, seed, False, quick) for seed in range(seeds)]
-        start = {"panel": "weight", "x": None, "algorithm": algorithm, "curve": NAMES[algorithm], "settings": ""}
+        start = {"panel": "weight", "x": None, "algorithm": algorithm, "curve": ALGORITHMS[algorithm].title, "settings": ""}
         yield start | _measured(run_sweep(configs, store, say))
 
 

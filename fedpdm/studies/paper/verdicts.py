@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedpdm.choices import ALGORITHMS
 from fedpdm.studies.drawing import write_csv
 from fedpdm.studies.statistics import t_interval, verdict
 
-__all__ = ["NAMES", "first_or_within", "verdict_lines", "write_study"]
+__all__ = ["first_or_within", "verdict_lines", "write_study"]
 
 WIDTH = 125
-NAMES = {"fedpdm": "FedPDM", "fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "feddyn": "FedDyn"}
 
 
 def first_or_within(name: str, text: str, values: Mapping[str, Sequence[float]], sign: float = 1.0) -> dict[str, Any]:
@@ -29,12 +29,13 @@ def first_or_within(name: str, text: str, values: Mapping[str, Sequence[float]],
     """
     others = {key: own for key, own in values.items() if key != "fedpdm"}
     best = max(others, key=lambda key: sign * sum(others[key]))
+    rival = ALGORITHMS[best].title
     gaps = [sign * (a - b) for a, b in zip(values["fedpdm"], others[best], strict=True)]
     interval = t_interval(gaps)
     return {
         "id": name,
         "claim": f"{text}: FedPDM is first, or within the interval of the first",
-        "check": f"FedPDM against {NAMES[best]}, the best of the others: the 95 % interval of the difference reaches 0",
+        "check": f"FedPDM against {rival}, the best of the others: the 95 % interval of the difference reaches 0",
         "against": best,
         "effect": float(f"{interval.mean:.4g}"),
         "interval": [float(f"{interval.low:.4g}"), float(f"{interval.high:.4g}")] if len(gaps) > 1 else None,
@@ -51,7 +52,8 @@ def verdict_lines(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     for v in verdicts:
         interval = f"{v['interval'][0]:g} to {v['interval'][1]:g}" if v["interval"] else "one seed"
-        lines.append(f"| {v['claim'].split(':')[0]} | {NAMES[v['against']]} | {v['effect']:g} | {interval} | {v['verdict']} |")
+        rival = ALGORITHMS[v["against"]].title
+        lines.append(f"| {v['claim'].split(':')[0]} | {rival} | {v['effect']:g} | {interval} | {v['verdict']} |")
     return lines
 
 

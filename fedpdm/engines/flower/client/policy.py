@@ -6,14 +6,15 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
+from fedpdm.choices import ALGORITHMS
 from fedpdm.config import Config, Section
+from fedpdm.config.keys import dotted
+from fedpdm.config.names import AlgorithmName
 from fedpdm.engines.flower.protocol import Refused
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.plan import Plan
 
 __all__ = ["Policy", "load_policy", "check", "check_plan"]
-
-Algorithm = Literal["fedpdm", "fedavg", "fedprox", "scaffold", "feddyn"]
 
 
 class Budget(Section):
@@ -23,7 +24,7 @@ class Budget(Section):
 
 
 class Allow(Section):
-    algorithms: tuple[Algorithm, ...] = ("fedpdm", "fedavg", "fedprox", "scaffold", "feddyn")
+    algorithms: tuple[AlgorithmName, ...] = Field(default_factory=lambda: tuple(ALGORITHMS))
     mechanisms: tuple[Literal["sound", "none"], ...] = Field(
         default=("sound",), description='"none" lets messages leave without any privacy'
     )
@@ -79,7 +80,7 @@ def load_policy(path: Path) -> Policy:
     try:
         return Policy.model_validate(values)
     except ValidationError as error:
-        where = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        where = "; ".join(f"{dotted(e['loc'])}: {e['msg']}" for e in error.errors())
         raise ConfigError(f"The policy {path} does not fit: {where}.") from None
 
 

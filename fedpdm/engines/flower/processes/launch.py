@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import tomlkit
 
+from fedpdm.config.keys import nested
 from fedpdm.engines.flower.processes.guard import guarded
 from fedpdm.engines.flower.processes.keys import Certificates, make_certificates, make_node_key
 from fedpdm.errors import UserError
@@ -35,13 +36,6 @@ REVIVE_SECONDS = 5.0  # between two starts of a node that ends again
 
 def write_app(folder: Path, run_config: dict[str, Any]) -> Path:
     """A Flower app, which is a pyproject.toml and nothing else: its parts are in this package."""
-    nested: dict[str, Any] = {}
-    for key, value in run_config.items():
-        *sections, last = key.split(".")
-        place = nested
-        for section in sections:
-            place = place.setdefault(section, {})
-        place[last] = value
     document = {
         "project": {
             "name": "fedpdm-app",
@@ -58,7 +52,7 @@ def write_app(folder: Path, run_config: dict[str, Any]) -> Path:
                         "serverapp": "fedpdm.engines.flower.server.app:app",
                         "clientapp": "fedpdm.engines.flower.client.app:app",
                     },
-                    "config": nested,
+                    "config": nested(run_config),
                 }
             }
         },

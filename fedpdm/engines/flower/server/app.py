@@ -12,6 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from pydantic import Field, ValidationError
 
 from fedpdm.config import Config, Section, validate
+from fedpdm.config.keys import dotted, nested
 from fedpdm.engines.flower.setting import agreed
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.runs.folder import FolderInUse, RunFolder
@@ -38,23 +39,13 @@ class ServerOptions(Section):
 
 def read_run_config(run_config: dict[str, Any]) -> tuple[Config, ServerOptions]:
     """Settings and server options; the keys are those of `fedpdm config show`, and an empty value means unset."""
-    values: dict[str, Any] = {}
-    options: dict[str, Any] = {}
-    for key, value in run_config.items():
-        if value == "":
-            continue
-        if key.startswith(PREFIX):
-            options[key.removeprefix(PREFIX)] = value
-            continue
-        *sections, last = key.split(".")
-        place = values
-        for section in sections:
-            place = place.setdefault(section, {})
-        place[last] = value
+    given = {key: value for key, value in run_config.items() if value != ""}
+    options = {key.removeprefix(PREFIX): value for key, value in given.items() if key.startswith(PREFIX)}
+    values = nested({key: value for key, value in given.items() if not key.startswith(PREFIX)})
     try:
         return agreed(validate(values)), ServerOptions.model_validate(options)
     except ValidationError as error:
-        wrong = "; ".join(f"{PREFIX}{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        wrong = "; ".join(f"{PREFIX}{dotted(e['loc'])}: {e['msg']}" for e in error.errors())
         raise ConfigError(f"The run config does not fit: {wrong}.") from None
 
 

@@ -6,12 +6,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedpdm.algorithms.base import Algorithm, Broadcast, Reports, element_wise_mean, replace_rows
+from fedpdm.choices import SERVER_RULE
 from fedpdm.errors import ConfigError
 from fedpdm.problem.penalties import Penalty
 
-__all__ = ["fedpdm", "SERVER_RULES", "ClientState", "ServerState"]
-
-SERVER_RULES = ("participants", "cached", "dual-memory")
+__all__ = ["fedpdm", "ClientState", "ServerState"]
 
 
 class ClientState(NamedTuple):
@@ -25,7 +24,7 @@ class ServerState(NamedTuple):
     share: Array  # 1/N
 
 
-def fedpdm(*, rho: float, server_rule: str = "participants") -> Algorithm:
+def fedpdm(*, rho: float, server_rule: str = str(SERVER_RULE.default)) -> Algorithm:
     r"""Federated primal-dual method.
 
     The augmented Lagrangian is
@@ -48,8 +47,8 @@ def fedpdm(*, rho: float, server_rule: str = "participants") -> Algorithm:
     """
     if not rho > 0:
         raise ConfigError(f"Expected algorithm.rho={rho} > 0: it is the weight of the proximal term.")
-    if server_rule not in SERVER_RULES:
-        raise ConfigError(f"Unknown algorithm.server_rule={server_rule!r}: choose one of {', '.join(SERVER_RULES)}.")
+    if server_rule not in SERVER_RULE.values:
+        raise ConfigError(f"Unknown algorithm.server_rule={server_rule!r}: choose one of {', '.join(SERVER_RULE.values)}.")
 
     def init_client(x0: Array) -> ClientState:
         return ClientState(jnp.zeros_like(x0))

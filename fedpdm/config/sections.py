@@ -1,22 +1,16 @@
-"""An experiment as typed, validated values, to and from TOML."""
+"""The settings of an experiment, section by section, as typed and validated values."""
 
-import difflib
-import hashlib
-import json
-import tomllib
-from collections.abc import Iterable, Iterator
-from importlib import resources
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-import tomlkit
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.fields import FieldInfo
 
-from fedpdm.choices import is_table
+from fedpdm.choices import ALGORITHMS, FEATURE_MAPS, GAMMA, LOSSES, PENALTIES, is_table
+from fedpdm.config.names import AlgorithmName, FeatureMapName, LossName, OneOf, PenaltyName, field_of
 from fedpdm.errors import ConfigError
+from fedpdm.registry import Table, on_change
 
-__all__ = ["Config", "load_config", "preset_names", "to_toml", "digest"]
+__all__ = ["Config", "Section"]
 
 
 class Section(BaseModel):
@@ -52,17 +46,10 @@ class DataSection(Section):
         description="bounded: divided by the square root of the number of a table's columns, so at most norm 1; the others map "
         "one example to norm 1: after square roots, minus its mean, both, or smoothed too",
     )
-    features: Literal["raw", "scattering", "fourier", "piecewise", "auto"] = Field(
+    features: FeatureMapName = Field(
         default="raw", description="public map of one example; auto: scattering for images, piecewise for tables"
     )
-    scattering_scale: int = Field(default=2, ge=1, le=6, description="scattering: scales J; one feature per 2^J pixels a side")
-    scattering_centre: Literal["auto", "none", "strokes"] = Field(
-        default="auto",
-        description="scattering: strokes takes off what made-up pen strokes have in common; auto: for MNIST and digits",
-    )
-    fourier_count: int = Field(default=2000, ge=1, description="fourier: number of random cosines")
-    fourier_bandwidth: float = Field(default=1.0, gt=0, description="fourier: distance at which two examples are unlike")
-    features_seed: int = Field(default=0, ge=0, description="fourier: public seed that the cosines are drawn from")
+    # the maps' options come here (`place_options`)
     basis: str = Field(
         default="none",
         description="project features onto a public basis: none; strokes or shapes (made-up images); auto; or an .npz file of "
@@ -104,11 +91,11 @@ class DataSection(Section):
             )
         if self.features == "raw" and self.basis not in ("none", "auto"):
             raise ValueError(f"data.basis={self.basis} stands behind a feature map: set data.features, for instance to auto")
-        for key, user in FEATURE_KEYS.items():
-            value = getattr(self, key)
-            if self.features not in (user, "auto") and value != DataSection.model_fields[key].default:
+        for key, option in FEATURE_MAPS.options().items():
+            value, users = getattr(self, key, option.default), FEATURE_MAPS.users(key)
+            if self.features not in (*users, "auto") and value != option.default:
                 raise ValueError(
-                    f"data.{key}={value} has no effect with data.features={self.features}: set data.features={user}"
+                    f"data.{key}={value} has no effect with data.features={self.features}: set data.features={users[0]}"
                 )
         return self
 
@@ -116,25 +103,12 @@ class DataSection(Section):
 # What is looked at for tables of one's own only
 TABLE_KEYS = ("label", "client_column", "schema_file", "test_share", "test_file")
 
-# Which map looks at which option
-FEATURE_KEYS = {
-    "scattering_scale": "scattering",
-    "scattering_centre": "scattering",
-    "fourier_count": "fourier",
-    "fourier_bandwidth": "fourier",
-    "features_seed": "fourier",
-}
-
 
 class ProblemSection(Section):
-    loss: Literal["logistic", "softmax"] = Field(
-        default="softmax", description='"logistic" (the paper\'s, true class only) or "softmax"'
-    )
+    loss: LossName = Field(default="softmax", description='"logistic" (the paper\'s, true class only) or "softmax"')
     beta: float = Field(default=0.0, ge=0, description="weight of the non-convex term sum x^2/(1+x^2)")
-    penalty: Literal["none", "l1", "elastic-net", "l2", "mcp", "scad", "l0", "group-lasso", "box"] = Field(
-        default="l1", description="non-smooth term h, through its prox at the server"
-    )
-    gamma: float = Field(default=0.0, ge=0, description="strength of the penalty")
+    penalty: PenaltyName = Field(default="l1", description="non-smooth term h, through its prox at the server")
+    gamma: float = field_of(GAMMA)
     penalty_scale: Literal["mean", "sum"] = Field(
         default="mean",
         description='"mean": gamma on the mean objective; "sum": on the sum over clients, so gamma/N on the mean',
@@ -142,21 +116,14 @@ class ProblemSection(Section):
     penalty_by: Literal["prox", "subgradient"] = Field(
         default="prox", description='"prox" at the server, or "subgradient" in every local step (no exact zeros)'
     )
-    penalty_mix: float = Field(default=0.5, ge=0, le=1, description="share of L1 in the elastic net")
-    penalty_concavity: float = Field(default=3.7, gt=0, description="concavity of MCP and SCAD (SCAD: above 2)")
-    penalty_lower: float = Field(default=-1.0, description="lower limit of the box")
-    penalty_upper: float = Field(default=1.0, description="upper limit of the box")
 
 
 class AlgorithmSection(Section):
-    name: Literal["fedpdm", "fedavg", "fedprox", "scaffold", "feddyn"] = Field(default="fedpdm", description="algorithm")
-    rho: float = Field(default=1.0, gt=0, description="fedpdm: weight rho of the proximal term")
-    mu: float = Field(default=0.1, ge=0, description="fedprox: weight mu of the proximal term")
-    alpha: float = Field(default=0.1, gt=0, description="feddyn: weight alpha of the proximal term")
-    server_rule: Literal["participants", "cached", "dual-memory"] = Field(
-        default="participants",
-        description='fedpdm: what the server averages: "participants" (the paper), "cached" or "dual-memory"',
-    )
+    name: AlgorithmName = Field(default="fedpdm", description="algorithm")
+
+    if TYPE_CHECKING:  # the algorithms' options, which `place_options` adds
+
+        def __getattr__(self, key: str) -> Any: ...
 
 
 class LocalSection(Section):
@@ -225,9 +192,6 @@ class CohortsSection(Section):
         default=0, ge=0, le=2**24, description="lattice steps per unit, a power of two; 0: the finest that does not wrap"
     )
 
-
-# Penalties with a slope wherever they are evaluated (zero at a kink)
-SUBGRADIENT_PENALTIES = ("l1", "elastic-net", "l2", "mcp", "scad")
 
 # What a mechanism does not look at must not be set, lest somebody believe that it counts.
 UNUSED_PRIVACY_KEYS: dict[str, tuple[str, ...]] = {
@@ -314,131 +278,52 @@ class Config(Section):
                 'about the data, which privacy.mechanism="sound" does not allow: use "shared-randk" (no indices on the wire), '
                 '"public-topk", "noisy-topk" or "randk"'
             )
-        if self.problem.penalty_by == "subgradient" and self.problem.penalty not in SUBGRADIENT_PENALTIES:
+        if self.problem.penalty_by == "subgradient" and not PENALTIES.row(self.problem.penalty).subgradient:
+            fit = [row.name for row in PENALTIES.values() if row.subgradient]
             raise ValueError(
                 f'problem.penalty_by="subgradient" does not go with problem.penalty="{self.problem.penalty}", which has no '
-                f'slope everywhere: use "prox", or one of {", ".join(SUBGRADIENT_PENALTIES)}'
+                f'slope everywhere: use "prox", or one of {", ".join(fit)}'
             )
         return self
 
 
-def preset_names() -> list[str]:
-    """The presets that come with the package."""
-    return sorted(f.name.removesuffix(".toml") for f in _preset_folder().iterdir() if f.name.endswith(".toml"))
+# Where the options of the tables are: the section, the key that they follow, and whether their users are named
+PLACES: tuple[tuple[type[Section], str, Table[Any], bool], ...] = (
+    (DataSection, "features", FEATURE_MAPS, True),
+    (ProblemSection, "loss", LOSSES, True),
+    (ProblemSection, "penalty_by", PENALTIES, False),
+    (AlgorithmSection, "name", ALGORITHMS, True),
+)
+WRITTEN = {section: dict(section.model_fields) for section, *_ in PLACES}  # the fields that stand in the classes above
 
 
-def load_config(source: str = "demo", settings: Iterable[str] = ()) -> Config:
-    """Read a preset (by name) or a TOML file (by path), then apply `KEY=VALUE` settings, and validate.
-
-    Examples
-    --------
-    >>> load_config("demo", ["rounds.total=5"]).rounds.total
-    5
-    """
-    values = _read(source)
-    for setting in settings:
-        _apply(values, setting)
-    return validate(values)
+def place_options() -> None:
+    """Give the sections a field for every option of the tables, and no others; called again when a row is registered."""
+    for section, written in WRITTEN.items():
+        section.__pydantic_fields__ = _with_options(section, written)
+        section.model_rebuild(force=True)
+    Config.model_rebuild(force=True)
 
 
-def validate(values: dict[str, Any]) -> Config:
-    """A Config from plain nested values; a ConfigError of one line when they do not fit."""
-    try:
-        return Config.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError("; ".join(_sentence(e) for e in error.errors())) from None
+def _with_options(section: type[Section], written: dict[str, FieldInfo]) -> dict[str, FieldInfo]:
+    added = {after: _option_fields(table, named) for home, after, table, named in PLACES if home is section}
+    for key in (key for options in added.values() for key in options):
+        if key in written and key != GAMMA.key:
+            raise ConfigError(f"The option {key!r} has the name of another setting in the same section: rename its key.")
+    result: dict[str, FieldInfo] = {}
+    for key, field in written.items():
+        result[key] = field
+        result |= {name: option for name, option in added.get(key, {}).items() if name not in written}
+    return result
 
 
-def to_toml(config: Config) -> str:
-    """The full TOML of a config, with a comment for every key."""
-    document = tomlkit.document()
-    _fill(document, config)
-    return tomlkit.dumps(document)
+def _option_fields(table: Table[Any], named: bool) -> dict[str, FieldInfo]:
+    result: dict[str, FieldInfo] = {}
+    for key, option in table.options().items():
+        kind: Any = Annotated[str, OneOf((option.values,))] if option.values else type(option.default)
+        users = ", ".join(table.users(key)) + ": " if named else ""
+        result[key] = FieldInfo.from_annotated_attribute(kind, field_of(option, users))
+    return result
 
 
-def digest(config: Config) -> str:
-    """A short name of the settings, by which a resumed run recognises its own."""
-    # Defaults do not count, so that a key that a later version adds leaves the names of earlier settings as they are.
-    text = json.dumps(config.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _preset_folder() -> Any:
-    return resources.files("fedpdm") / "presets"
-
-
-def _read(source: str) -> dict[str, Any]:
-    if source in preset_names():
-        return tomllib.loads((_preset_folder() / f"{source}.toml").read_text())
-    path = Path(source)
-    if not path.is_file():
-        raise ConfigError(f"No preset and no file named {source!r}. Presets: {', '.join(preset_names())}.")
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{source} is not valid TOML: {error}.") from None
-    except OSError as error:
-        raise ConfigError(f"{source} cannot be read: {error.strerror}.") from None
-
-
-def _apply(values: dict[str, Any], setting: str) -> None:
-    key, equals, text = setting.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(f"--set {setting!r} is not of the form KEY=VALUE, for instance rounds.total=50.")
-    if not text.strip():
-        _remove(values, key.strip())
-        return
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()  # a bare word is a string
-    *sections, last = key.strip().split(".")
-    for section in sections:
-        values = values.setdefault(section, {})
-        if not isinstance(values, dict):
-            raise ConfigError(f"--set {setting!r}: {section!r} is not a section.")
-    values[last] = value
-
-
-def _remove(values: dict[str, Any], key: str) -> None:
-    """`--set KEY=` takes the key out, so that its default counts."""
-    *sections, last = key.split(".")
-    for section in sections:
-        values = values.get(section, {})
-    values.pop(last, None)
-
-
-def _sentence(error: ErrorDetails) -> str:
-    key = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(key, list(_keys(Config)), n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]!r}?" if near else " `fedpdm config show demo` lists all keys."
-        return f"Unknown key {key!r}.{hint}"
-    if error["type"] == "value_error":
-        return str(error.get("ctx", {}).get("error", error["msg"]))
-    reason = error["msg"].removeprefix("Input should be ")
-    return f"{key}={error['input']!r}: expected {reason}"
-
-
-def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    for name, field in model.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            yield from _keys(inner, f"{prefix}{name}.")
-        else:
-            yield prefix + name
-
-
-def _fill(container: Any, section: BaseModel) -> None:
-    for name, field in type(section).model_fields.items():
-        value = getattr(section, name)
-        if isinstance(value, BaseModel):
-            table = tomlkit.table()
-            _fill(table, value)
-            container.add(tomlkit.nl())
-            container.add(name, table)
-        elif value is None:  # TOML has no null: an unset key is shown as a comment
-            container.add(tomlkit.comment(f"{name} =   # {field.description}"))
-        else:
-            item = tomlkit.item(value)
-            container.add(name, item.comment(field.description or ""))
+on_change(place_options)

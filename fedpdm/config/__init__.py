@@ -1,0 +1,6 @@
+"""An experiment as typed, validated values, to and from TOML."""
+
+from fedpdm.config.reading import digest, load_config, preset_names, to_toml, validate
+from fedpdm.config.sections import Config, DataSection, Section
+
+__all__ = ["Config", "DataSection", "Section", "load_config", "preset_names", "validate", "to_toml", "digest"]

@@ -1,0 +1,72 @@
+"""Dotted keys: `rounds.total` stands for the key `total` in the section `rounds`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from fedpdm.errors import ConfigError
+
+__all__ = ["dotted", "put", "remove", "nested", "flat", "fields"]
+
+
+def dotted(parts: Sequence[object]) -> str:
+    """Join the parts of a place in nested values.
+
+    >>> dotted(("columns", "age", 0))
+    'columns.age.0'
+    """
+    return ".".join(map(str, parts))
+
+
+def put(values: dict[str, Any], key: str, value: Any) -> None:
+    """Set a key in nested values, with the sections that it needs."""
+    *sections, last = key.split(".")
+    for section in sections:
+        values = values.setdefault(section, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"{key!r} cannot be set: {section!r} is not a section.")
+    values[last] = value
+
+
+def remove(values: dict[str, Any], key: str) -> None:
+    """Take a key out of nested values, if it is there."""
+    *sections, last = key.split(".")
+    for section in sections:
+        values = values.get(section, {})
+    values.pop(last, None)
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn dotted keys into sections.
+
+    >>> nested({"seed": 1, "rounds.total": 5})
+    {'seed': 1, 'rounds': {'total': 5}}
+    """
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        put(result, key, value)
+    return result
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Turn sections into dotted keys.
+
+    >>> flat({"seed": 1, "rounds": {"total": 5}})
+    {'seed': 1, 'rounds.total': 5}
+    """
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        result |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return result
+
+
+def fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Yield the dotted key and the field of every setting of a model."""
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from fields(inner, f"{prefix}{name}.")
+        else:
+            yield prefix + name, field

@@ -1,0 +1,45 @@
+"""The types of settings that come from the tables of `fedpdm.choices`."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from fedpdm.choices import ALGORITHMS, FEATURE_MAPS, LOSSES, PENALTIES, Option
+from fedpdm.registry import spelled
+
+__all__ = ["OneOf", "AlgorithmName", "LossName", "PenaltyName", "FeatureMapName", "field_of"]
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The type of a setting that takes one word of some tables or lists, as they are when it is validated."""
+
+    sources: tuple[Iterable[str], ...]
+
+    def names(self) -> list[str]:
+        """List the words."""
+        return [name for source in self.sources for name in source]
+
+    def check(self, value: object) -> str:
+        """Return the word, or refuse it."""
+        if not isinstance(value, str) or value not in self.names():
+            raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": spelled(self.names())})
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.check)
+
+
+AlgorithmName = Annotated[str, OneOf((ALGORITHMS,))]
+LossName = Annotated[str, OneOf((LOSSES,))]
+PenaltyName = Annotated[str, OneOf((PENALTIES,))]
+FeatureMapName = Annotated[str, OneOf((FEATURE_MAPS, ("auto",)))]
+
+
+def field_of(option: Option, users: str = "") -> Any:
+    """Make the field of an option; `users` stand before its description."""
+    limits: dict[str, Any] = dict(option.limits)
+    return Field(default=option.default, description=users + option.description, **limits)
