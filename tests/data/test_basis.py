@@ -69,7 +69,7 @@ def test_made_up_images_differ_and_are_the_same_every_time(name):
 
 def test_auto_is_strokes_for_writing_shapes_for_other_images_and_none_for_tables(digits):
     auto = load_config("demo", ["data.basis=auto", "data.basis_size=9"]).data
-    assert options_of(auto).basis == "strokes"
+    assert options_of(auto)["basis"] == "strokes"
     other = make_map("scattering", digits.feature_names, FeatureOptions(basis="auto", basis_size=9))
     assert "made-up shapes" in other.sentence
     assert make_map("piecewise", ["age", "job=a"], FeatureOptions(basis="auto")).sentence.startswith("Tables")
