@@ -32,6 +32,8 @@ SERVER_RULE = Option(
     values=("participants", "cached", "dual-memory"),
 )
 
+ADAPTIVE = Option("adaptive", False, "the server balances rho between consensus and progress in the first 50 rounds")
+
 ALGORITHMS: Table[AlgorithmChoice] = Table(
     "algorithm",
     [
@@ -39,7 +41,7 @@ ALGORITHMS: Table[AlgorithmChoice] = Table(
             "fedpdm",
             "FedPDM",
             "fedpdm.algorithms.primal_dual:fedpdm",
-            (RHO, SERVER_RULE),
+            (RHO, SERVER_RULE, ADAPTIVE),
             "Clients keep a dual vector; the server takes the prox of the mean of primal minus dual.",
         ),
         AlgorithmChoice("fedavg", "FedAvg", "fedpdm.algorithms.averaging:fedavg", (), "The mean of the clients' models."),

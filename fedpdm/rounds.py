@@ -98,11 +98,12 @@ def _solve_locally(
         examples,
         x0,
         linear_term,
-        algorithm.weight,
+        algorithm.weight if broadcast.weight is None else broadcast.weight,
         step_size,
         batch_key,
         gradient_noise,
         support,
+        algorithm.metric,
     )
     return Solved(x, info, release, step_cost, choice_key)
 

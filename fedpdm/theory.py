@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array
 
 from fedpdm.data.federation import Federation
+from fedpdm.problem.metric import prox_in_metric
 from fedpdm.problem.objective import Problem, local_gradients, local_objectives
 
 __all__ = [
@@ -32,13 +33,15 @@ __all__ = [
 
 def stationarity(
     problem: Problem,
-    weight: float,
+    weight: Array | float,
     linear_terms: Array,
     models: Array,
     x0: Array,
     features: Array,
     labels: Array,
     sizes: Array,
+    shares: Array | None = None,
+    metric: Array | None = None,
 ) -> Array:
     r"""The paper's measure P of how far the federation is from a stationary point.
 
@@ -46,16 +49,26 @@ def stationarity(
         + \big\|x_0 - \mathrm{prox}_{h/\rho}\big(\tfrac1N\textstyle\sum_j (x_j - \lambda_j/\rho)\big)\big\|^2$$
 
     `weight` is $\rho$ and `linear_terms` are $-\lambda_j$, so the same formula serves every algorithm that has a
-    proximal term; without one (weight 0) the last part is taken with step 1 along the mean gradient.
+    proximal term; without one (weight 0) the last part is taken with step 1 along the mean gradient. Clients with `shares`
+    $p_j$ of the objective count $N p_j$ times in the sum, and $p_j$ takes the place of $1/N$.
     """
+
+    def mean(values: Array) -> Array:
+        return jnp.mean(values, axis=0) if shares is None else jnp.tensordot(shares, values, 1)
+
     gaps = models - x0
-    primal = local_gradients(problem, models, features, labels, sizes) + linear_terms + weight * gaps
-    if weight:
-        centre, step = jnp.mean(models + linear_terms / weight, axis=0), 1 / weight
+    primal = local_gradients(problem, models, features, labels, sizes) + linear_terms
+    primal = primal + weight * (gaps if metric is None else gaps @ metric)
+    if isinstance(weight, Array) or weight:
+        back = linear_terms if metric is None else linear_terms @ jnp.linalg.inv(metric)
+        centre, step = mean(models + back / weight), 1 / weight
     else:
-        centre, step = x0 - jnp.mean(primal, axis=0), 1.0
-    server = x0 - problem.penalty.prox(centre, step)
-    return jnp.sum(primal**2) + jnp.sum(gaps**2) + jnp.sum(server**2)
+        centre, step = x0 - mean(primal), 1.0
+    prox = problem.penalty.prox(centre, step) if metric is None else prox_in_metric(problem.penalty, centre, step, metric, x0)
+    server = x0 - prox
+    if shares is None:
+        return jnp.sum(primal**2) + jnp.sum(gaps**2) + jnp.sum(server**2)
+    return len(models) * jnp.sum(shares * jnp.sum(primal**2 + gaps**2, axis=(1, 2))) + jnp.sum(server**2)
 
 
 class Constants(NamedTuple):

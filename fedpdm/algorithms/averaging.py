@@ -51,6 +51,6 @@ def _averaging(name: str, weight: float) -> Algorithm:
         return (), x
 
     def server_update(state: ServerState, reports: Reports, penalty: Penalty) -> ServerState:
-        return ServerState(penalty.prox(element_wise_mean(reports.messages, reports.arrived()), reports.travel))
+        return ServerState(penalty.prox(element_wise_mean(reports.messages, reports.arrived(), reports.shares), reports.travel))
 
     return Algorithm(name, weight, init_client, init_server, linear_term, client_update, server_update)

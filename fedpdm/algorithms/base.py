@@ -16,7 +16,7 @@ from jax import Array
 
 from fedpdm.problem.penalties import Penalty
 
-__all__ = ["Algorithm", "Broadcast", "Reports", "element_wise_mean", "replace_rows"]
+__all__ = ["Algorithm", "Broadcast", "Reports", "element_wise_mean", "shared_sum", "replace_rows"]
 
 # What a client or the server keeps, and what a message holds, is up to the algorithm: any pytree of arrays.
 State = Any
@@ -28,6 +28,7 @@ class Broadcast(NamedTuple):
 
     x0: Array
     extra: Any = ()  # further vectors of the model's shape, if the algorithm has any
+    weight: Array | None = None  # the w of this round's local problems; None: the algorithm's own
 
 
 class Reports(NamedTuple):
@@ -41,6 +42,7 @@ class Reports(NamedTuple):
     present: Array  # [participants] bool: False where no valid message arrived
     sent: Message | None = None  # masks like `messages`: which coordinates were sent; None: all of them
     travel: Array | float = 1.0  # how far the clients' steps go along a constant gradient: eta Q without a proximal term
+    shares: Array | None = None  # [participants]: each one's share p_i of the objective; None: 1/N
 
     def arrived(self) -> Message:
         """Masks like `messages`: the coordinates that did arrive."""
@@ -87,6 +89,8 @@ class Algorithm(NamedTuple):
     holds_unsent
         Whether a client's state stays as it is where its message's last vector was not sent: a must where the server adds up
         what it hears of the states, as what it does not hear would be lost for good.
+    metric
+        A symmetric positive definite M [features, features]: the proximal term is (w/2) <x - x0, (x - x0) M>. None: M = I.
     """
 
     name: str
@@ -100,14 +104,17 @@ class Algorithm(NamedTuple):
     silent: Callable[[Broadcast], Message] = lambda broadcast: broadcast.x0
     gain: Callable[[Array], Message] = lambda travel: 1.0
     holds_unsent: bool = False
+    metric: Array | None = None
 
 
 def _like(flags: Array, values: Array) -> Array:
     return flags.reshape(flags.shape + (1,) * (values.ndim - flags.ndim))
 
 
-def element_wise_mean(values: Array, present: Array) -> Array:
+def element_wise_mean(values: Array, present: Array, shares: Array | None = None) -> Array:
     """Mean over the participants that are present, coordinate by coordinate if so told; zero where there is none.
+
+    With `shares` it is the mean with these weights.
 
     Examples
     --------
@@ -116,8 +123,19 @@ def element_wise_mean(values: Array, present: Array) -> Array:
     [2.0]
     """
     flags = _like(present, values)
+    if shares is not None:
+        weights = jnp.where(flags, _like(shares, values), 0.0)
+        total = jnp.sum(weights, axis=0)
+        return jnp.sum(weights * jnp.where(flags, values, 0.0), axis=0) / jnp.where(total > 0, total, 1.0)
     count = jnp.maximum(jnp.sum(flags, axis=0), 1)
     return jnp.sum(jnp.where(flags, values, 0.0), axis=0) / count
+
+
+def shared_sum(values: Array, present: Array, share: Array, shares: Array | None = None) -> Array:
+    """Sum over the participants that are present, each times its share of the objective: `share` = 1/N, or its own."""
+    if shares is None:
+        return share * jnp.sum(jnp.where(present, values, 0.0), axis=0)
+    return jnp.sum(_like(shares, values) * jnp.where(present, values, 0.0), axis=0)
 
 
 def replace_rows(table: Array, clients: Array, rows: Array, present: Array) -> Array:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from fedpdm.algorithms.base import Algorithm, Broadcast, Reports, element_wise_mean
+from fedpdm.algorithms.base import Algorithm, Broadcast, Reports, element_wise_mean, shared_sum
 from fedpdm.problem.penalties import Penalty
 
 __all__ = ["scaffold", "ClientState", "ServerState", "Message"]
@@ -57,9 +57,9 @@ def scaffold() -> Algorithm:
 
     def server_update(state: ServerState, reports: Reports, penalty: Penalty) -> ServerState:
         arrived = reports.arrived()
-        x0 = penalty.prox(element_wise_mean(reports.messages.x, arrived.x), reports.travel)
-        moved = jnp.sum(jnp.where(arrived.change, reports.messages.change, 0.0), axis=0)
-        return ServerState(x0, state.control + state.share * moved, state.share)
+        x0 = penalty.prox(element_wise_mean(reports.messages.x, arrived.x, reports.shares), reports.travel)
+        moved = shared_sum(reports.messages.change, arrived.change, state.share, reports.shares)
+        return ServerState(x0, state.control + moved, state.share)
 
     return Algorithm(
         "scaffold",

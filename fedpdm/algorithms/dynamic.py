@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from fedpdm.algorithms.base import Algorithm, Broadcast, Reports, element_wise_mean
+from fedpdm.algorithms.base import Algorithm, Broadcast, Reports, element_wise_mean, shared_sum
 from fedpdm.errors import ConfigError
 from fedpdm.problem.penalties import Penalty
 
@@ -51,8 +51,9 @@ def feddyn(*, alpha: float) -> Algorithm:
 
     def server_update(state: ServerState, reports: Reports, penalty: Penalty) -> ServerState:
         x, arrived = reports.messages, reports.arrived()
-        slope = state.slope - alpha * state.share * jnp.sum(jnp.where(arrived, x - state.x0, 0.0), axis=0)
-        x0 = penalty.prox(element_wise_mean(x, arrived) - slope / alpha, 1 / alpha)
+        shares = None if reports.shares is None else alpha * reports.shares
+        slope = state.slope - shared_sum(x - state.x0, arrived, alpha * state.share, shares)
+        x0 = penalty.prox(element_wise_mean(x, arrived, reports.shares) - slope / alpha, 1 / alpha)
         return ServerState(x0, slope, state.share)
 
     return Algorithm("feddyn", alpha, init_client, init_server, linear_term, client_update, server_update, holds_unsent=True)

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fedpdm.algorithms.newton import newton
 from fedpdm.native import native_kernels
 from fedpdm.problem.losses import SMALL_BATCH
-from fedpdm.problem.objective import Problem, concave_gradient
+from fedpdm.problem.objective import Problem, concave_gradient, concave_value
 
 __all__ = ["Examples", "LocalPlan", "LocalInfo", "solve", "step_size_at", "travel"]
 
@@ -47,6 +48,8 @@ class LocalPlan(NamedTuple):
         Take one full gradient at x0 and solve the local problem on it, instead of a new gradient in every step.
     batch_clip
         Cut the norm of the data part of every step's gradient to this. 0 means no cut.
+    solver
+        "steps": gradient steps. "newton": `fedpdm.algorithms.newton` on all of the client's examples, to the tolerance.
     """
 
     steps: int
@@ -56,6 +59,7 @@ class LocalPlan(NamedTuple):
     tolerance: float = 0.0
     linearised: bool = False
     batch_clip: float = 0.0
+    solver: str = "steps"
 
 
 class GradientNoiseFn(Protocol):
@@ -110,6 +114,7 @@ def _native_serves(problem: Problem, plan: LocalPlan, key: Array, dtype: Any, *h
         known is not None
         and known.gradient is problem.loss.gradient
         and 0 < plan.batch_size <= SMALL_BATCH
+        and plan.solver == "steps"
         and not plan.linearised
         and problem.penalty_by == "prox"
         and all(hook is None for hook in hooks)
@@ -127,17 +132,19 @@ def solve(
     examples: Examples,
     x0: Array,
     linear_term: Array | float,
-    weight: float,
+    weight: Array | float,
     step_size: Array,
     key: Array,
     gradient_noise: GradientNoiseFn | None = None,
     support: Array | None = None,
+    metric: Array | None = None,
 ) -> tuple[Array, LocalInfo]:
     r"""Work on $\min_x f_i(x) + \langle v, x\rangle + \frac w2 \|x - x_0\|^2$ by gradient steps from $x_0$.
 
     Each step is $x \leftarrow x - \eta\,(\nabla f_i(x; \text{batch}) + v + w (x - x_0))$. The batches of one round are
     disjoint as long as `steps * batch_size` does not exceed the client's size; beyond that the same order is
-    gone through again. With a `support` the steps move its coordinates only.
+    gone through again. With a `support` the steps move its coordinates only. With a `metric` M the proximal term is
+    $\frac w2 \langle x - x_0, (x - x_0) M\rangle$, for plan.solver = "newton".
     """
     if _native_serves(problem, plan, key, x0.dtype, gradient_noise, support):
         return _solve_natively(problem, plan, examples, x0, linear_term, weight, step_size, key)
@@ -165,8 +172,21 @@ def solve(
         move = lambda _, x: x - step_size * (slope + weight * (x - x0))  # noqa: E731
         return jax.lax.fori_loop(0, plan.steps, move, x0), LocalInfo(jnp.int32(plan.steps))
 
+    def pull(x: Array) -> Array:
+        return weight * (x - x0 if metric is None else (x - x0) @ metric)
+
     def direction(x: Array, step: Array) -> Array:
-        return on_support(smooth_gradient(x, step) + linear_term + weight * (x - x0))
+        return on_support(smooth_gradient(x, step) + linear_term + pull(x))
+
+    if plan.solver == "newton":
+        rows = batch_of(jnp.int32(0))
+
+        def value(x: Array) -> Array:
+            data = jnp.sum(problem.loss.values(x, *rows[:2]) * rows[2]) + problem.beta * concave_value(x)
+            return data + jnp.sum(linear_term * x) + jnp.sum((x - x0) * pull(x)) / 2
+
+        x, taken = newton(value, lambda x: direction(x, jnp.int32(0)), x0, plan.steps, plan.tolerance)
+        return x, LocalInfo(taken)
 
     def until_tolerance(step: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         x, taken, active = carry
@@ -189,7 +209,7 @@ def _solve_natively(
     examples: Examples,
     x0: Array,
     linear_term: Array | float,
-    weight: float,
+    weight: Array | float,
     step_size: Array,
     key: Array,
 ) -> tuple[Array, LocalInfo]:

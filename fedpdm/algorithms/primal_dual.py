@@ -1,16 +1,22 @@
 """FedPDM: the primal-dual method of Algorithm 1, without its noise (that is the privacy boundary's work)."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
-from fedpdm.algorithms.base import Algorithm, Broadcast, Reports, element_wise_mean, replace_rows
+from fedpdm.algorithms.base import Algorithm, Broadcast, Reports, element_wise_mean, replace_rows, shared_sum
 from fedpdm.choices import SERVER_RULE
 from fedpdm.errors import ConfigError
+from fedpdm.problem.metric import prox_in_metric
 from fedpdm.problem.penalties import Penalty
 
-__all__ = ["fedpdm", "ClientState", "ServerState"]
+__all__ = ["fedpdm", "ClientState", "ServerState", "balanced"]
+
+BALANCING_ROUNDS = 50  # rho rests after these, so that what is proven for a fixed rho holds from then on
+TINY = 1e-12
+UNBALANCED, STEP, RANGE = 2.0, 2.0, 50.0  # ratio that is acted on, most that one round changes rho by, and all of them
 
 
 class ClientState(NamedTuple):
@@ -22,9 +28,13 @@ class ServerState(NamedTuple):
     memory: Array  # one row per client: y_i ("cached"), lambda_i ("dual-memory"), or no row at all ("participants")
     mean: Array  # of the memory over all N, kept up to date so that a round costs what its participants cost
     share: Array  # 1/N
+    rho: Array | None = None  # of the next round, if it adapts
+    round: Array | None = None  # rounds so far, if rho adapts
 
 
-def fedpdm(*, rho: float, server_rule: str = str(SERVER_RULE.default)) -> Algorithm:
+def fedpdm(
+    *, rho: float, server_rule: str = str(SERVER_RULE.default), adaptive: bool = False, metric: Array | None = None
+) -> Algorithm:
     r"""Federated primal-dual method.
 
     The augmented Lagrangian is
@@ -44,37 +54,78 @@ def fedpdm(*, rho: float, server_rule: str = str(SERVER_RULE.default)) -> Algori
       not sent its memory stays behind the client's own dual, and catches up by halves whenever it is.
 
     With full participation the three are the same.
+
+    Clients with shares $p_i$ of the objective (`Reports.shares`) replace $1/N$ by $p_i$ above, so every mean becomes one
+    with these weights; the clients' own part stays as it is (docs/algorithms.md).
+
+    `adaptive` lets the server change $\rho$ after a round, for "dual-memory" and full participation: see `balanced`. The
+    duals are those of the problem itself, not divided by $\rho$, so they stay as they are.
+
+    A `metric` M measures distances by $\langle v, v M\rangle$: $\rho M$ takes the place of $\rho$ in the dual's step,
+    $(\rho M)^{-1}$ that of $1/\rho$ in y, and the prox is the one in this metric. With the features' own second moments it
+    undoes their correlations, as a change of variables would, and leaves the coordinates of the penalty as they are.
     """
     if not rho > 0:
         raise ConfigError(f"Expected algorithm.rho={rho} > 0: it is the weight of the proximal term.")
     if server_rule not in SERVER_RULE.values:
         raise ConfigError(f"Unknown algorithm.server_rule={server_rule!r}: choose one of {', '.join(SERVER_RULE.values)}.")
 
+    if adaptive and server_rule != "dual-memory":
+        raise ConfigError(
+            f'algorithm.adaptive=true needs the clients\' duals at the server: set algorithm.server_rule="dual-memory" '
+            f"(it is {server_rule!r})."
+        )
+
+    inverse = None if metric is None else jnp.linalg.inv(metric)
+
+    def forth(v: Array) -> Array:
+        return v if metric is None else v @ metric
+
+    def back(v: Array) -> Array:
+        return v if inverse is None else v @ inverse
+
+    def prox(penalty: Penalty, u: Array, step: Array | float, near: Array) -> Array:
+        return penalty.prox(u, step) if metric is None else prox_in_metric(penalty, u, step, metric, near)
+
+    def rho_of(broadcast: Broadcast) -> Array | float:
+        return rho if broadcast.weight is None else broadcast.weight
+
     def init_client(x0: Array) -> ClientState:
         return ClientState(jnp.zeros_like(x0))
 
     def init_server(x0: Array, clients: int) -> ServerState:
+        changing = (jnp.float32(rho), jnp.int32(0)) if adaptive else ()
         rows = 0 if server_rule == "participants" else clients
         start = x0 if server_rule == "cached" else jnp.zeros_like(x0)
-        return ServerState(x0, jnp.broadcast_to(start, (rows, *x0.shape)), start, jnp.float32(1 / clients))
+        return ServerState(x0, jnp.broadcast_to(start, (rows, *x0.shape)), start, jnp.float32(1 / clients), *changing)
 
     def linear_term(state: ClientState, broadcast: Broadcast) -> Array:
         return -state.dual
 
     def client_update(state: ClientState, broadcast: Broadcast, x: Array, travel: Array) -> tuple[ClientState, Array]:
-        dual = state.dual + rho * (broadcast.x0 - x)
-        return ClientState(dual), x - dual / rho
+        weight = rho_of(broadcast)
+        dual = state.dual + weight * forth(broadcast.x0 - x)
+        return ClientState(dual), x - back(dual) / weight
 
     def server_update(state: ServerState, reports: Reports, penalty: Penalty) -> ServerState:
-        y, arrived = reports.messages, reports.arrived()
+        y, arrived, shares = reports.messages, reports.arrived(), reports.shares
         if server_rule == "participants":
-            return state._replace(x0=penalty.prox(element_wise_mean(y, arrived), 1 / rho))
+            return state._replace(x0=prox(penalty, element_wise_mean(y, arrived, shares), 1 / rho, state.x0))
+        weight = rho if state.rho is None else state.rho
         known = state.memory[reports.clients]
-        news = y if server_rule == "cached" else (known + rho * (state.x0 - y)) / 2
+        news = y if server_rule == "cached" else (known + weight * forth(state.x0 - y)) / 2
         memory = replace_rows(state.memory, reports.clients, news, arrived)
-        mean = state.mean + state.share * jnp.sum(jnp.where(arrived, news - known, 0.0), axis=0)
-        u = mean if server_rule == "cached" else element_wise_mean(y + news / rho, arrived) - mean / rho
-        return ServerState(penalty.prox(u, 1 / rho), memory, mean, state.share)
+        mean = state.mean + shared_sum(news - known, arrived, state.share, shares)
+        x = y if server_rule == "cached" else y + back(news) / weight
+        u = mean if server_rule == "cached" else element_wise_mean(x, arrived, shares) - back(mean) / weight
+        x0 = prox(penalty, u, 1 / weight, state.x0)
+        after = state._replace(x0=x0, memory=memory, mean=mean)
+        if state.rho is None or state.round is None:
+            return after
+        residuals = relative_residuals(
+            x, news, forth(x0 - state.x0), x0, state.rho, lambda v: element_wise_mean(v, reports.present, shares)
+        )
+        return after._replace(rho=balanced(state.rho, rho, state.round, *residuals), round=state.round + 1)
 
     return Algorithm(
         "fedpdm",
@@ -84,5 +135,34 @@ def fedpdm(*, rho: float, server_rule: str = str(SERVER_RULE.default)) -> Algori
         linear_term,
         client_update,
         server_update,
+        broadcast=lambda state: Broadcast(state.x0, weight=state.rho),
+        metric=metric,
         gain=lambda travel: 2.0,  # y = x - lambda/rho, and lambda moves by -rho when x moves by 1
     )
+
+
+def relative_residuals(
+    x: Array, duals: Array, move: Array, after: Array, rho: Array, mean: Callable[[Array], Array]
+) -> tuple[Array, Array]:
+    r"""How far a round is from consensus and from rest, relative to the size of models and of duals (Wohlberg, 2017).
+
+    Primal: root of the mean of $\|x_i - x_0\|^2$ over that of the models; dual: $\rho \|x_0' - x_0\|$ over that of the duals.
+    """
+
+    def size(vectors: Array) -> Array:
+        return jnp.sqrt(mean(jnp.sum(vectors**2, axis=tuple(range(1, vectors.ndim)))))
+
+    primal = size(x - after) / jnp.maximum(jnp.maximum(size(x), jnp.linalg.norm(after)), TINY)
+    return primal, rho * jnp.linalg.norm(move) / jnp.maximum(size(duals), TINY)
+
+
+def balanced(rho: Array, start: float, round_index: Array, primal: Array, dual: Array) -> Array:
+    """The next rho: larger where the models disagree, smaller where x0 does not rest.
+
+    It moves by the root of the ratio of the two residuals, by a factor of 2 at most, if they differ by a factor of 4 or more,
+    within 50 times the first rho, and not after 50 rounds.
+    """
+    ratio = jnp.sqrt(primal / jnp.maximum(dual, TINY))
+    moves = ((ratio >= UNBALANCED) | (ratio <= 1 / UNBALANCED)) & (round_index < BALANCING_ROUNDS)
+    moved = jnp.clip(rho * jnp.clip(ratio, 1 / STEP, STEP), start / RANGE, start * RANGE)
+    return jnp.where(moves, moved, rho)

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
+CONVERGED = "Converged: the stationarity measure is below rounds.tolerance."
+NOT_CONVERGED = (
+    "Not converged: after {rounds} rounds the stationarity measure is {stationarity:.3g}. "
+    "Raise rounds.total or rounds.tolerance."
+)
 TrackOption = Annotated[
     list[str] | None, typer.Option(help="Also write to mlflow or tensorboard; may be repeated (see docs/tracking.md).")
 ]
@@ -37,7 +42,8 @@ def run_command(
     config: Annotated[
         str | None,
         typer.Argument(
-            help="A TOML file, or the name of a preset (default: demo, or table with --data).", autocompletion=complete_config
+            help="A TOML file, or the name of a preset (default: demo; with --data: table, with --epsilon: private-table).",
+            autocompletion=complete_config,
         ),
     ] = None,
     settings: SetOption = None,
@@ -83,7 +89,7 @@ def run_command(
     if resume:
         _train(_reopened(resume, data_dir, quiet), as_json, quiet, trackers)
         return
-    name = config or ("table" if data else "demo")
+    name = config or ("demo" if not data else "table" if epsilon is None else "private-table")
     chosen = load_config(name, [*shorthand, *(settings or ())])
     path = out or Path("runs") / f"{Path(data or name).stem}-{datetime.now():%Y%m%d-%H%M%S}"
     _train(_created(path, chosen, data_dir, quiet), as_json, quiet, trackers)
@@ -184,6 +190,8 @@ def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None
         f"{summary['rounds']} rounds in {summary['seconds']:.1f} s (compiling: {summary['compile_seconds']:.1f} s); "
         f"{_size(summary['uplink_bytes'])} up, {_size(summary['downlink_bytes'])} down."
     )
+    if (converged := summary.get("converged")) is not None:
+        print(CONVERGED if converged else NOT_CONVERGED.format(**summary))
     print(summary["guarantee"])
     if summary["mechanism"] == "sound":
         print("This was a simulation: its noise measures accuracy at that budget, and protects nobody's real data.")

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
 from fedpdm.choices import ALGORITHMS, FEATURE_MAPS, GAMMA, LOSSES, PENALTIES, is_table
+from fedpdm.config.exact import check_exact
 from fedpdm.config.names import AlgorithmName, FeatureMapName, LossName, OneOf, PenaltyName, field_of
 from fedpdm.errors import ConfigError
 from fedpdm.registry import Table, on_change
@@ -59,6 +60,10 @@ class DataSection(Section):
     validation: int = Field(
         default=0, ge=0, description="hold out this many training examples and test on them: to tune without test data"
     )
+    standardise: bool = Field(
+        default=False,
+        description="centre and scale the features by means and deviations of the training rows of all clients",
+    )
     radius: float | None = Field(
         default=None,
         gt=0,
@@ -91,6 +96,11 @@ class DataSection(Section):
             )
         if self.features == "raw" and self.basis not in ("none", "auto"):
             raise ValueError(f"data.basis={self.basis} stands behind a feature map: set data.features, for instance to auto")
+        if self.standardise and (self.scaling != "none" or self.radius is not None):
+            raise ValueError(
+                f"data.standardise=true scales by itself: remove data.scaling={self.scaling} and data.radius={self.radius} "
+                "(--set data.scaling= --set data.radius=)"
+            )
         for key, option in FEATURE_MAPS.options().items():
             value, users = getattr(self, key, option.default), FEATURE_MAPS.users(key)
             if self.features not in (*users, "auto") and value != option.default:
@@ -116,10 +126,19 @@ class ProblemSection(Section):
     penalty_by: Literal["prox", "subgradient"] = Field(
         default="prox", description='"prox" at the server, or "subgradient" in every local step (no exact zeros)'
     )
+    weights: Literal["rows", "clients"] = Field(
+        default="clients",
+        description='whose share of the objective is what: "rows": as many as a client has, as in central training; '
+        '"clients": everybody\'s the same',
+    )
 
 
 class AlgorithmSection(Section):
     name: AlgorithmName = Field(default="fedpdm", description="algorithm")
+    metric: Literal["plain", "moments"] = Field(
+        default="plain",
+        description='fedpdm: "plain" distances, or by the second "moments" of all clients\' features: undoes correlations',
+    )
 
     if TYPE_CHECKING:  # the algorithms' options, which `place_options` adds
 
@@ -127,6 +146,9 @@ class AlgorithmSection(Section):
 
 
 class LocalSection(Section):
+    solver: Literal["steps", "newton"] = Field(
+        default="steps", description='"steps": gradient steps; "newton": to the tolerance, with all of the client\'s examples'
+    )
     steps: int = Field(default=10, ge=1, description="local steps per round; the most steps when a tolerance is set")
     batch_size: int = Field(default=10, ge=0, description="examples per local step; 0 takes all of the client's examples")
     step_size: float = Field(default=0.1, gt=0, description="local step size eta at round 0")
@@ -139,7 +161,13 @@ class LocalSection(Section):
 
 
 class RoundsSection(Section):
-    total: int = Field(default=100, ge=1, description="number of communication rounds T")
+    total: int = Field(default=100, ge=1, description="number of communication rounds T; with a tolerance: the most")
+    tolerance: float = Field(
+        default=0.0,
+        ge=0,
+        description="stop when the stationarity measure P per client is below this share of 1 + the model's squared norm; "
+        "0: never",
+    )
     participants: int = Field(default=30, ge=0, description="clients K that take part in a round; 0: all of them")
     sampling: Literal["uniform", "cycle"] = Field(
         default="uniform", description='"uniform": drawn anew in every round; "cycle": everybody in turn, evenly'
@@ -278,6 +306,7 @@ class Config(Section):
                 'about the data, which privacy.mechanism="sound" does not allow: use "shared-randk" (no indices on the wire), '
                 '"public-topk", "noisy-topk" or "randk"'
             )
+        check_exact(self)
         if self.problem.penalty_by == "subgradient" and not PENALTIES.row(self.problem.penalty).subgradient:
             fit = [row.name for row in PENALTIES.values() if row.subgradient]
             raise ValueError(

@@ -5,7 +5,7 @@ __all__ = ["Federation", "make_federation", "federation_from_arrays", "hold_out"
 import hashlib
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +13,9 @@ from numpy.typing import ArrayLike
 from fedpdm.data.datasets import Dataset
 from fedpdm.data.schema import Schema
 from fedpdm.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from fedpdm.data.standard import Standard
 
 
 class Federation(NamedTuple):
@@ -40,6 +43,8 @@ class Federation(NamedTuple):
         What the clients are called, if a column of the table says so.
     schema : Schema
         Of an own table: what its columns are.
+    standard : Standard
+        How the features were centred and scaled, if they were.
     """
 
     features: np.ndarray
@@ -54,6 +59,7 @@ class Federation(NamedTuple):
     checksums: dict[str, str]
     client_names: tuple[str, ...] = ()
     schema: Schema | None = None
+    standard: "Standard | None" = None
 
     @property
     def clients(self) -> int:

@@ -69,7 +69,9 @@ def settled(config: Config, federation: Federation) -> Config:
 
 
 def radius_of(config: Config) -> float | None:
-    """The bound R on every example's norm: under the sound mechanism there always is one."""
+    """The bound R on every example's norm as it is prepared: under the sound mechanism there always is one, if only later."""
+    if config.data.standardise:  # the cut comes after it, in training alone
+        return None
     return config.data.radius or (1.0 if config.privacy.mechanism == "sound" else None)
 
 

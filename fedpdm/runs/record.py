@@ -26,6 +26,7 @@ def summarise(config: Config, simulation: Simulation, folder: RunFolder, seconds
         "nonzero_fraction": last["nonzero_fraction"],
         "stationarity": last.get("stationarity"),
         "rounds": simulation.round,
+        "converged": simulation.converged if config.rounds.tolerance else None,
         "seconds": round(seconds, 3),
         "compile_seconds": round(simulation.compile_seconds, 3),
         **traffic_summary(config, simulation),

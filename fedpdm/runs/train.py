@@ -32,6 +32,8 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
         summary = summarise(config, simulation, folder, seconds) | books.summary()
     federation = simulation.federation
     models = {"model": simulation.model, "averaged_model": simulation.averaged_model}
+    if federation.standard is not None:
+        models = {name: federation.standard.fold(model) for name, model in models.items()}
     about = {"data": config.data.name, "loss": config.problem.loss}
     names = {"class_names": federation.class_names, "feature_names": federation.feature_names}
     folder.keep_clients(describe_clients(simulation))

@@ -5,13 +5,16 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from fedpdm.algorithms import Algorithm, LocalPlan
 from fedpdm.choices import ALGORITHMS, LOSSES, PENALTIES
 from fedpdm.compression.links import Links, support_radius
 from fedpdm.config import Config
 from fedpdm.data import Federation
+from fedpdm.data.federation import mask
 from fedpdm.data.prepare import radius_of, settled
 from fedpdm.data.schema import Cost
 from fedpdm.errors import ConfigError
@@ -29,6 +32,8 @@ __all__ = ["Crowd", "build_setup", "plain_setup", "with_sound_mechanism", "loss_
 
 PAPER_CLIP = 1.0  # the G of Theorem 1, for which the paper gives no value
 
+RIDGE = 1e-3  # share of the mean eigenvalue that is added to the second moments
+
 CURVATURE_FREE = ("every-step", "linearised", "batch-clipped")  # modes that assume nothing about the loss but a clip
 
 LossFactory = Callable[..., Loss]
@@ -41,9 +46,11 @@ def build_penalty(config: Config, clients: int) -> Penalty:
     return penalties.scaled(penalty, 1 / clients) if p.penalty_scale == "sum" and p.penalty != "none" else penalty
 
 
-def build_algorithm(config: Config) -> Algorithm:
-    """Make the algorithm with its options."""
-    return ALGORITHMS.row(config.algorithm.name).build(config.algorithm)
+def build_algorithm(config: Config, metric: Array | None = None) -> Algorithm:
+    """Make the algorithm with its options, and with the metric if it takes one."""
+    row = ALGORITHMS.row(config.algorithm.name)
+    options = row.arguments(config.algorithm) | ({} if metric is None else {"metric": metric})
+    return row.factory()(**options)
 
 
 def loss_factory(config: Config) -> LossFactory:
@@ -65,7 +72,8 @@ def build_setup(
     config = settled(config, federation)
     largest = lambda: float(np.linalg.norm(federation.features, axis=2).max())  # noqa: E731
     make_loss = loss or loss_factory(config)
-    setup = plain_setup(config, federation.clients, largest, make_loss, penalty)
+    metric = moments(federation) if config.algorithm.metric == "moments" else None
+    setup = plain_setup(config, federation.clients, largest, make_loss, penalty, metric)
     if setup.links.has_support and setup.problem.loss.slopes is None:
         raise ConfigError(
             f"compression.kind={config.compression.kind} needs a linear model, which {setup.problem.loss.name!r} is not."
@@ -102,12 +110,26 @@ def plain_setup(
     largest_norm: Callable[[], float],
     make_loss: LossFactory | None = None,
     penalty: Penalty | None = None,
+    metric: Array | None = None,
 ) -> Setup:
     """Problem, algorithm and local work of these settings, without a mechanism."""
-    local, algorithm, p = LocalPlan(**config.local.model_dump()), build_algorithm(config), config.problem
+    local, algorithm, p = LocalPlan(**config.local.model_dump()), build_algorithm(config, metric), config.problem
     make_loss = make_loss or loss_factory(config)
+    if local.solver == "newton" and not algorithm.weight > p.beta / 2:
+        raise ConfigError(
+            'local.solver="newton" needs a strongly convex local problem: a proximal weight above '
+            f"problem.beta/2={p.beta / 2:g}, not {algorithm.weight:g}."
+        )
     problem = Problem(make_loss(), penalty or build_penalty(config, clients), p.beta, p.penalty_by)
     return Setup(problem, algorithm, local, links=build_links(config, largest_norm))
+
+
+def moments(federation: Federation) -> Array:
+    """The mean of a a^T over all clients' rows, plus a little of the identity, which makes it safe to invert."""
+    real = mask(federation.sizes, federation.max_size)
+    rows = federation.features[real].astype(np.float64)
+    products = rows.T @ rows / len(rows)
+    return jnp.asarray(products + RIDGE * np.trace(products) / len(products) * np.eye(len(products)), jnp.float32)
 
 
 def build_links(config: Config, largest_norm: Callable[[], float]) -> Links:

@@ -50,6 +50,7 @@ def test_presets_are_listed():
         "paper-adult",
         "paper-mnist",
         "plain",
+        "private-table",
         "table",
     ]
 

@@ -128,7 +128,7 @@ def test_the_cost_of_the_schema_is_part_of_the_run_s_budget(many, tmp_path):
     schema.write_text(to_toml(release_schema(many, "ill", "site", 1.0, 1e-6).schema))
     settings = [f"data.name={json.dumps(str(path))}", f"data.schema_file={json.dumps(str(schema))}", "data.partition=column"]
     settings += ["privacy.mechanism=sound", "rounds.total=3"]
-    config = load_config("table", [*settings, "privacy.epsilon=3.0"])
+    config = load_config("private-table", [*settings, "privacy.epsilon=3.0"])
     federation = build_federation(config, progress=False)
     plan = build_simulation(config, federation).plan
     assert plan is not None
@@ -137,7 +137,7 @@ def test_the_cost_of_the_schema_is_part_of_the_run_s_budget(many, tmp_path):
     assert plan.sentence(0.5).startswith("Differential privacy with epsilon = 1.5 ")
     for wrong in (["privacy.epsilon=1.0"], ["privacy.epsilon=3.0", "privacy.relation=replace-one"]):
         with pytest.raises(ConfigError, match="read off the rows with epsilon=1"):
-            build_simulation(load_config("table", [*settings, *wrong]), federation)
+            build_simulation(load_config("private-table", [*settings, *wrong]), federation)
     assert load_custom(config.data, private=True).schema.cost is not None
 
 

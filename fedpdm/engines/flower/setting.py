@@ -28,6 +28,14 @@ def deployed_setup(config: Config, examples: int) -> tuple[Setup, Plan | None]:
             "mode",
             'privacy.mode="every-step" draws noise inside the local solver, where exact noise is not to be had: use "auto".',
         )
+    if config.data.standardise or config.algorithm.metric != "plain" or config.rounds.tolerance:
+        raise Refused(
+            "settings",
+            "data.standardise, algorithm.metric and rounds.tolerance need the rows of all clients in one place: set them to "
+            "false, plain and 0.",
+        )
+    if config.problem.weights != "clients":
+        raise Refused("settings", 'problem.weights="rows" is for simulation: use "clients".')
     if config.problem.penalty_by == "subgradient":
         raise Refused("settings", 'problem.penalty_by="subgradient" is for simulation: use "prox".')
     if config.compression.downlink_kind == "difference":

@@ -12,6 +12,8 @@ from fedpdm.engines.simulation.simulation import Schedule, Simulation
 from fedpdm.errors import ConfigError
 from fedpdm.problem.penalties import Penalty
 from fedpdm.setup.build import LossFactory, build_setup
+from fedpdm.setup.shares import shares_of
+from fedpdm.setup.standardise import standardised
 
 __all__ = ["build_simulation"]
 
@@ -22,6 +24,7 @@ def build_simulation(
     """The simulator, ready to run these settings on this federation; `loss` and `penalty` as in `build_setup`."""
     config = settled(config, federation)
     r = config.rounds
+    federation = standardised(config, federation)
     setup, plan = build_setup(config, federation, loss, penalty)
     if plan and math.isfinite(setup.problem.loss.smoothness(1.0)):  # a bound that comes from the features' norms
         federation = within_radius(federation, radius_of(config) or 1.0)
@@ -34,9 +37,10 @@ def build_simulation(
         cap=plan.participations if plan else 0,
         cohort_size=setup.privacy.sums.cohort.members if setup.privacy.sums else 0,
         fixed_cohorts=config.cohorts.members == "fixed",
+        tolerance=r.tolerance,
         **config.metrics.model_dump(),
     )
-    return Simulation(setup, federation, schedule, plan)
+    return Simulation(setup, federation, schedule, plan, shares_of(config, federation))
 
 
 def within_radius(federation: Federation, radius: float) -> Federation:

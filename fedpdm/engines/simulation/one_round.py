@@ -48,6 +48,8 @@ def one_round(
         up_bytes, index_bytes, costs = result.packed.bytes, result.packed.index_bytes, result.cost
     packed = result.packed
     reports = Reports(packed.message, places, sends, packed.sent, travel_at(setup, t, setup.local.steps))
+    if len(data) > 3:
+        reports = reports._replace(shares=data[3][who.blocks])
     server = server_round(setup, state.server, broadcast, reports)
 
     def put_back(table: Array, rows: Array) -> Array:

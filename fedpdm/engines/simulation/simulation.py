@@ -4,6 +4,7 @@ It adds nothing to the algorithm but the gather and scatter of the clients' stat
 `server_round`, and the measurements.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,9 +69,16 @@ class Simulation:
     (30, True)
     """
 
-    def __init__(self, setup: Setup, federation: Federation, schedule: Schedule, plan: Plan | None = None):
+    def __init__(
+        self,
+        setup: Setup,
+        federation: Federation,
+        schedule: Schedule,
+        plan: Plan | None = None,
+        shares: np.ndarray | None = None,
+    ):
         _check(setup, federation, schedule)
-        self.setup, self.federation, self.plan = setup, federation, plan
+        self.setup, self.federation, self.plan, self.shares = setup, federation, plan, shares
         self.compile_seconds, self.compilations = 0.0, 0
         self._compiled: dict[object, Callable[..., Any]] = {}
         self._store: ClientStore | None = None
@@ -96,7 +104,8 @@ class Simulation:
 
     def _on_device(self, clients: Any) -> Arrays:
         federation = self.federation
-        data = federation.features, federation.labels, federation.sizes
+        data = (federation.features, federation.labels, federation.sizes)
+        data += () if self.shares is None else (self.shares,)
         return self._everywhere(tuple(jnp.asarray(a[clients]) for a in data))
 
     def _everywhere(self, values: Any) -> Any:
@@ -114,7 +123,7 @@ class Simulation:
 
     def _begin(self, schedule: Schedule) -> None:
         federation, s = self.federation, schedule
-        self.schedule, self.round = schedule, 0
+        self.schedule, self.round, self.converged = schedule, 0, False
         how: dict[str, Any] = {"clients": federation.clients, "participants": s.participants, "seed": s.seed}
         how |= {"rounds": s.rounds, "all_first": s.all_first, "cap": s.cap}
         if s.cohort_size:
@@ -126,7 +135,7 @@ class Simulation:
 
     @property
     def done(self) -> bool:
-        return self.round >= self.schedule.rounds
+        return self.round >= self.schedule.rounds or self.converged
 
     @property
     def model(self) -> np.ndarray:
@@ -167,8 +176,16 @@ class Simulation:
         self._stop_if_diverged(measured["bad_client"], start, stop)
         self.round = stop
         rows = [self._row(t, measured, start) for t in range(start, stop)]
-        rows[-1] |= self.diagnose() if s.diagnose_every else {}
+        if s.diagnose_every:
+            found = self.diagnose()
+            rows[-1] |= found
+            self._stop_if_converged(found.get("stationarity", math.inf))
         return rows
+
+    def _stop_if_converged(self, stationarity: float) -> None:
+        """P is a sum over clients; models far from zero have larger steps."""
+        limit = self.schedule.tolerance * self.federation.clients * (1 + float(np.sum(self.model**2)))
+        self.converged = stationarity <= limit and self.schedule.tolerance > 0
 
     def _bring_in(self, chosen: np.ndarray, present: np.ndarray) -> tuple[Who, Arrays, SimulationState]:
         """Where the participants of a call find their states and examples, the examples, and the state to begin with."""
@@ -228,6 +245,8 @@ class Simulation:
                 self._store = self._open_store(store)
             self._store.cut(int(self.state.stored))
         self.round = round_index
+        if round_index and self.schedule.tolerance:
+            self._stop_if_converged(self.diagnose().get("stationarity", math.inf))
         self._decide(0, round_index)
 
     def _open_store(self, path: Path | None = None) -> ClientStore:
@@ -334,14 +353,16 @@ class Simulation:
     def _diagnose(self, state: SimulationState, data: Arrays) -> tuple[Array, ...]:
         problem, algorithm = self.setup.problem, self.setup.algorithm
         x0 = state.server.x0
-        objective = jnp.mean(local_objectives(problem, x0, data[0], data[1], data[2])) + problem.penalty.value(x0)
+        each = local_objectives(problem, x0, data[0], data[1], data[2])
+        shares = data[3] if len(data) > 3 else None
+        objective = (jnp.mean(each) if shares is None else jnp.sum(shares * each)) + problem.penalty.value(x0)
         if not self._measures:
             return (objective,)
-        linear_terms = jax.vmap(algorithm.linear_term, (0, None), axis_size=self.federation.clients)(
-            state.clients, algorithm.broadcast(state.server)
-        )
+        broadcast = algorithm.broadcast(state.server)
+        weight = algorithm.weight if broadcast.weight is None else broadcast.weight
+        linear_terms = jax.vmap(algorithm.linear_term, (0, None), axis_size=self.federation.clients)(state.clients, broadcast)
         return objective, stationarity(
-            problem, algorithm.weight, linear_terms, state.local_models, x0, data[0], data[1], data[2]
+            problem, weight, linear_terms, state.local_models, x0, *data[:3], shares=shares, metric=algorithm.metric
         )
 
     def _compile(self, name: object, function: Callable[..., Any], *args: Any) -> Callable[..., Any]:

@@ -49,6 +49,8 @@ class Schedule(NamedTuple):
     cohort_size, fixed_cohorts
         Least members of a cohort that shares a sum, and whether they stay the same; 0: clients send for themselves. See
         `fedpdm.participation.cohort_roster`.
+    tolerance
+        Stop at a diagnosis where P/N <= tolerance (1 + ||x0||^2); 0: never.
     """
 
     rounds: int
@@ -62,6 +64,7 @@ class Schedule(NamedTuple):
     tail: float = 0.5
     cohort_size: int = 0
     fixed_cohorts: bool = True
+    tolerance: float = 0.0
 
     @property
     def chunk(self) -> int:

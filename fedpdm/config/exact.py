@@ -1,0 +1,45 @@
+"""Conditions of settings that go to the optimum: they look at the data in ways that no privacy bound covers."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedpdm.config.sections import Config
+
+__all__ = ["check_exact"]
+
+BENT_PENALTIES = ("mcp", "scad", "l0")  # those that are not convex
+
+
+def check_exact(config: "Config") -> None:
+    """Refuse what does not go with a solver, a stop or a rho that depends on the data, with the way out."""
+    a, local, r, c = config.algorithm, config.local, config.rounds, config.compression
+    chosen = {
+        "algorithm.adaptive=true": a.adaptive,
+        'algorithm.metric="moments"': a.metric == "moments",
+        'local.solver="newton"': local.solver == "newton",
+        f"rounds.tolerance={r.tolerance:g}": r.tolerance > 0,
+    }
+    for what in (name for name, yes in chosen.items() if yes):
+        if config.privacy.mechanism != "none":
+            raise ValueError(
+                f'{what} depends on the data in a way that nothing bounds: it is for privacy.mechanism="none" (tables '
+                'with privacy have the preset "private-table")'
+            )
+    if a.adaptive and (a.name != "fedpdm" or a.server_rule != "dual-memory" or r.participants not in (0, config.data.clients)):
+        raise ValueError(
+            'algorithm.adaptive=true needs algorithm.name="fedpdm", algorithm.server_rule="dual-memory" and everybody in '
+            f"every round, but rounds.participants={r.participants}: set it to 0, or set algorithm.adaptive=false"
+        )
+    if a.adaptive and (c.uplink < 1 or c.downlink < 1 or c.values != "float32"):
+        raise ValueError("algorithm.adaptive=true needs whole messages: remove the settings in [compression]")
+    if a.metric == "moments" and (a.name != "fedpdm" or local.solver != "newton" or config.problem.penalty in BENT_PENALTIES):
+        raise ValueError(
+            'algorithm.metric="moments" needs algorithm.name="fedpdm", local.solver="newton" and a convex penalty, not '
+            f'"{config.problem.penalty}": set algorithm.metric="plain"'
+        )
+    if local.solver == "newton" and (local.batch_size or not local.tolerance or config.problem.penalty_by != "prox"):
+        raise ValueError(
+            'local.solver="newton" needs local.batch_size=0, a local.tolerance such as 1e-10, and problem.penalty_by="prox"'
+        )
+    if r.tolerance and not config.metrics.diagnose_every:
+        raise ValueError(f"rounds.tolerance={r.tolerance:g} needs metrics.diagnose_every above 0, where P is measured")

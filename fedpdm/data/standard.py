@@ -1,0 +1,62 @@
+"""Features with their means taken off and divided by their deviations, and a model on them brought back."""
+
+__all__ = ["Standard", "exact_standard"]
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedpdm.data.federation import Federation, mask
+
+FLAT = 1e-6  # deviation below which a column of features in [0, 1] counts as constant
+
+
+class Standard(NamedTuple):
+    """The map (a - centre) / scale of the features.
+
+    Attributes
+    ----------
+    centre, scale : ndarray
+        [features] float32. The bias has centre 0.
+    bias : bool
+        Whether the last feature is the bias, which takes up what the centres add to the scores.
+
+    Examples
+    --------
+    >>> standard = Standard(np.float32([2.0, 0.0]), np.float32([4.0, 1.0]), True)
+    >>> rows = np.float32([[6.0, 1.0]])
+    >>> model = np.float32([[3.0, 5.0]])
+    >>> (standard.apply(rows) @ model.T).tolist(), (rows @ standard.fold(model).T).tolist()
+    ([[8.0]], [[8.0]])
+    """
+
+    centre: np.ndarray
+    scale: np.ndarray
+    bias: bool
+
+    def apply(self, features: np.ndarray) -> np.ndarray:
+        """The features [..., n] as the training sees them."""
+        return (features - self.centre) / self.scale
+
+    def fold(self, model: np.ndarray) -> np.ndarray:
+        """The model [classes, n] that has the same scores on features as they were before."""
+        folded = (model / self.scale).astype(np.float32)
+        if self.bias:
+            moved = model[:, :-1].astype(np.float64) / self.scale[:-1] @ self.centre[:-1].astype(np.float64)
+            folded[:, -1] = model[:, -1] / self.scale[-1] - moved
+        return folded
+
+
+def exact_standard(federation: Federation) -> Standard:
+    """Means and deviations over all clients' training rows: without privacy."""
+    real = mask(federation.sizes, federation.max_size)
+    rows = federation.features[real].astype(np.float64)
+    bias = federation.feature_names[-1] == "bias"
+    deviation = rows.std(axis=0)
+    scale = np.where(deviation > FLAT, deviation, 1.0)
+    centre = rows.mean(axis=0)
+    if bias:
+        centre[-1], scale[-1] = 0.0, 1.0
+    else:  # nothing could take up the centres
+        centre[:] = 0.0
+    return Standard(centre.astype(np.float32), scale.astype(np.float32), bias)
