@@ -11,40 +11,25 @@ many runs on both, and reduces a run to one score, the higher the more it looks 
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from scipy.special import logsumexp
 
 from fedpdm.algorithms.local import Examples
-from fedpdm.audit.sums import seen_by_adversary
-from fedpdm.compression.links import Links, shared_support
+from fedpdm.audit.runner import ABSENT, CHUNK, DRAWS, OWN, Pair, Runner
+from fedpdm.compression.links import Links
 from fedpdm.privacy.accounting import Relation
-from fedpdm.privacy.mechanism import Mechanism, Release, Released
-from fedpdm.rounds import Setup, client_key, client_round
+from fedpdm.rounds import Setup
 
-__all__ = ["ATTACKS", "Pair", "Scores", "sparsified", "attack_client"]
+__all__ = ["ATTACKS", "Scores", "sparsified", "attack_client", "alone", "canary_norm", "least_used", "wrong_about"]
 
 ATTACKS = ("dual", "steps", "support", "canary")
-DRAWS = 1000  # of the client's secret batches, by the adversary itself
 SATURATING = 8.0  # score of a wrong class at which the loss's slope is 0.999 of its largest
-PRESENT, ABSENT, OWN = range(3)  # whose keys
-MOST, CHUNK = 1000, 2**24  # runs, and numbers in their messages, that are computed in one call
-
-Numbers = tuple[np.ndarray, np.ndarray]
-Reduce = Callable[[Array], Array]  # messages [runs, rounds, *model] -> what the adversary keeps of them, [runs, ...]
-
-
-class Pair(NamedTuple):
-    """Two neighbouring data sets of one client, and the public point that the server sends in every round."""
-
-    present: Examples  # with the canary
-    absent: Examples  # its slot is empty (add-remove), or holds its opposite (replace-one)
-    x0: Array
+TILT = 0.1  # sine of the angle between a replaced canary and the direction that it is known by
 
 
 class Scores(NamedTuple):
@@ -84,45 +69,51 @@ def attack_client(
     Slot 0 is given to the canary. Under "add-remove" it is filled or empty; under "replace-one" it holds the canary or its
     opposite ("steps" and "support": or an example without features). "support" needs the first round only.
     """
-    examples = _alone(examples)
-    norm = _canary_norm(setup, examples, radius)
+    examples = alone(examples)
+    norm = canary_norm(setup, examples, radius)
     when = jnp.asarray(rounds, jnp.int32)
     x0 = jnp.zeros((classes, examples.features.shape[-1]))
     if attack == "support":
-        return _support(_Runner(sparsified(setup), x0, when[:1], seed), examples, norm, runs)
+        return _support(Runner(sparsified(setup), x0, when[:1], seed), examples, norm, runs)
     if attack == "steps":
         pair = _pair(_quiet(examples), x0, jnp.zeros(x0.shape[1]).at[0].set(norm), 0)
-        return _steps(_Runner(setup, x0, when, seed), pair, runs)
+        return _steps(Runner(setup, x0, when, seed), pair, runs)
     make = _dual_pair if attack == "dual" else _canary_pair
     pair = make(setup, examples, x0, norm, relation, radius)
-    return _likelihood(_Runner(setup, pair.x0, when, seed), pair, runs)
+    return _likelihood(Runner(setup, pair.x0, when, seed), pair, runs)
 
 
-def _alone(examples: Examples) -> Examples:
+def alone(examples: Examples) -> Examples:
     """The one client's rows, as arrays that hold no other."""
     c, size = int(examples.client), int(examples.sizes[examples.client])
     features, labels = jnp.asarray(examples.features[c, :size])[None], jnp.asarray(examples.labels[c, :size])[None]
     return Examples(features, labels, jnp.array([size], jnp.int32), jnp.int32(0))
 
 
-def _canary_norm(setup: Setup, examples: Examples, radius: float | None) -> float:
+def canary_norm(setup: Setup, examples: Examples, radius: float | None) -> float:
     """The radius; without one, so much that the canary alone decides where a clipped batch gradient points."""
     largest = float(jnp.sqrt(jnp.max(jnp.sum(examples.features**2, axis=-1))))
     return radius or 10.0 * max(setup.local.batch_size, 1) * max(largest, 1.0)
 
 
-def _least_used(examples: Examples) -> Array:
-    """The unit direction in which the other examples are smallest."""
-    others = np.asarray(examples.features[0, 1:], np.float64)
-    return jnp.asarray(np.linalg.eigh(others.T @ others)[1][:, 0], jnp.float32)
+def least_used(others: Array, count: int) -> Array:
+    """Orthonormal directions [count, features] in which the other examples are smallest."""
+    rows = np.asarray(others, np.float64)
+    return jnp.asarray(np.linalg.eigh(rows.T @ rows)[1][:, :count].T, jnp.float32)
 
 
-def _pair(examples: Examples, x0: Array, canary: Array, label: int, relation: Relation = "add-remove") -> Pair:
-    """Slot 0 with the canary and without it; an example without features, as in an empty slot, has no gradient."""
+def wrong_about(setup: Setup, classes: int) -> Array:
+    """How the scores of an example of class 0 are pushed, so that its loss has the largest slope."""
+    wrong = 0.0 if setup.problem.loss.name == "logistic" else 1.0  # the logistic loss knows the true class only
+    return SATURATING * jnp.zeros(classes).at[0].set(-1.0).at[1].set(wrong)
+
+
+def _pair(examples: Examples, x0: Array, canary: Array, label: int, other: Array | None = None) -> Pair:
+    """Slot 0 with the canary and with the `other` row; one without features, as in an empty slot, has no gradient."""
     labels = examples.labels.at[0, 0].set(label)
-    opposite = -canary if relation == "replace-one" else jnp.zeros_like(canary)
     present, absent = (
-        examples._replace(features=examples.features.at[0, 0].set(row), labels=labels) for row in (canary, opposite)
+        examples._replace(features=examples.features.at[0, 0].set(row), labels=labels)
+        for row in (canary, jnp.zeros_like(canary) if other is None else other)
     )
     return Pair(present, absent, x0)
 
@@ -136,87 +127,26 @@ def _dual_pair(setup: Setup, examples: Examples, x0: Array, norm: float, relatio
     """Nothing but the canary; where a tolerance ends the steps, with a gradient just below it: one step, little noise."""
     if setup.local.tolerance and radius is None:
         norm = min(norm, 1.9 * setup.local.batch_size * math.sqrt(setup.local.tolerance))
-    return _pair(_quiet(examples), x0, jnp.zeros(x0.shape[1]).at[0].set(norm), 0, relation)
+    canary = jnp.zeros(x0.shape[1]).at[0].set(norm)
+    return _pair(_quiet(examples), x0, canary, 0, -canary if relation == "replace-one" else None)
 
 
 def _canary_pair(setup: Setup, examples: Examples, x0: Array, norm: float, relation: Relation, radius: float | None) -> Pair:
-    """The canary among the client's own examples; add-remove: at an x0 that is wrong about it, for the largest slope."""
-    direction = norm * _least_used(examples)
+    """The canary among the client's own examples, at an x0 that is wrong about it: its loss has the largest slope there.
+
+    Replace-one: the two rows are almost opposite, and both have a small part along a second direction, by which alone x0 judges
+    them. So x0 is wrong about both, and their gradients are almost opposite and as large as they can be.
+    """
+    push = wrong_about(setup, x0.shape[0])[:, None]
     if relation == "add-remove":
-        wrong = 0.0 if setup.problem.loss.name == "logistic" else 1.0  # the logistic loss knows the true class only
-        push = jnp.zeros(x0.shape[0]).at[0].set(-1.0).at[1].set(wrong)
-        x0 = SATURATING * push[:, None] * direction / norm**2
-    return _pair(examples, x0, direction, 0, relation)
+        (direction,) = least_used(examples.features[0, 1:], 1)
+        return _pair(examples, push * direction / norm, norm * direction, 0)
+    along, judged = least_used(examples.features[0, 1:], 2)
+    large, small = norm * math.sqrt(1 - TILT**2) * along, norm * TILT * judged
+    return _pair(examples, push * judged / (norm * TILT), small + large, 0, small - large)
 
 
-def _switchable(privacy: Mechanism, noisy: Array) -> Mechanism:
-    """The mechanism itself, or its noiseless values: the adversary computes with both, and one compilation serves both."""
-
-    def either(release: Callable[[Any, Release], Released]) -> Callable[[Any, Release], Released]:
-        def released(value: Any, known: Release) -> Released:
-            noised = release(value, known)
-            return noised._replace(value=jax.tree.map(lambda a, b: jnp.where(noisy, a, b), noised.value, value))
-
-        return released
-
-    in_steps = privacy.gradient_noise
-
-    def gradient_noise(known: Release) -> tuple[Callable[[Array, tuple[int, ...]], Array], Array]:
-        assert in_steps is not None
-        noise, cost = in_steps(known)
-        return lambda step, shape: jnp.where(noisy, noise(step, shape), 0.0), cost
-
-    in_either = gradient_noise if in_steps else None
-    return Mechanism(privacy.mechanism, either(privacy.release_solution), either(privacy.release_message), in_either)
-
-
-class _Runner:
-    """Many runs of one client's participations, each through `client_round` with keys of its own."""
-
-    def __init__(self, setup: Setup, x0: Array, rounds: Array, seed: int):
-        self._setup, self.x0, self.rounds, self._seed = seen_by_adversary(setup, x0), x0, rounds, seed
-        self.random_batches = bool(setup.local.batch_size)
-        self.draws = DRAWS if self.random_batches else 1
-        self._size = int(max(1, min(CHUNK // (x0.size * len(rounds)), MOST)))
-        self._many = jax.jit(jax.vmap(self._one, (None, 0, None)))
-
-    def _one(self, examples: Examples, seed: Array, noisy: Array) -> tuple[Array, Array]:
-        setup = self._setup._replace(privacy=_switchable(self._setup.privacy, noisy))
-        broadcast = setup.algorithm.broadcast(setup.algorithm.init_server(self.x0, 1))
-
-        def participate(state: Any, t: Array) -> tuple[Any, tuple[Array, Array]]:
-            # A support is public, and the same whatever the data: it goes with the audit's seed, not with the run's.
-            support = shared_support(setup.links, self._seed, t, self.x0)
-            result = client_round(setup, examples, state, broadcast, t, client_key(seed, t, examples.client), support)
-            return result.state, (jax.tree.leaves(result.message)[0], jnp.asarray(result.cost))
-
-        _, (messages, costs) = jax.lax.scan(participate, setup.algorithm.init_client(self.x0), self.rounds)
-        return messages, jnp.sum(costs)
-
-    def reduced(self, examples: Examples, kind: int, runs: int, reduce: Reduce, noisy: bool = True) -> Numbers:
-        """`reduce(messages [some, rounds, *model])` and the cost of every run; different kinds have different keys."""
-        first = int(np.random.default_rng(self._seed).integers(2**31)) + kind * 2**30
-        parts = []
-        for start in range(0, runs, self._size):
-            seeds = (first + start + np.arange(self._size)) % 2**32
-            messages, costs = self._many(examples, jnp.asarray(seeds, jnp.uint32), jnp.bool_(noisy))
-            parts.append((np.asarray(reduce(messages), np.float64), np.asarray(costs)))
-        values, costs = (np.concatenate(part)[:runs] for part in zip(*parts, strict=True))
-        return values, costs
-
-    def both(self, pair: Pair, runs: int, reduce: Reduce) -> tuple[np.ndarray, np.ndarray, float]:
-        """What is left of the messages with and without the canary, and the face value of their noise."""
-        present, _ = self.reduced(pair.present, PRESENT, runs, reduce)
-        absent, costs = self.reduced(pair.absent, ABSENT, runs, reduce)
-        return present, absent, float(np.sqrt(costs.mean()))
-
-    def mean(self, examples: Examples) -> Array:
-        """The mean of the noiseless messages over the client's secret batches, as the adversary computes it."""
-        means, _ = self.reduced(examples, OWN, self.draws, lambda m: m.mean(axis=0, keepdims=True), noisy=False)
-        return jnp.asarray(means.mean(axis=0), jnp.float32)
-
-
-def _likelihood(runner: _Runner, pair: Pair, runs: int) -> Scores:
+def _likelihood(runner: Runner, pair: Pair, runs: int) -> Scores:
     """The likelihood ratio of the messages along the known differences of their means.
 
     A full batch has one mean per round and data set. Secret batches have many: then the ratio is that of two mixtures
@@ -264,7 +194,7 @@ def _shift(present: np.ndarray, absent: np.ndarray) -> float | None:
     return float(present.mean() - absent.mean()) / spread if spread else None
 
 
-def _steps(runner: _Runner, pair: Pair, runs: int) -> Scores:
+def _steps(runner: Runner, pair: Pair, runs: int) -> Scores:
     """How far the loudness of any round's message is from what it is without the canary."""
     base = runner.mean(pair.absent)
     present, absent, face_value = runner.both(pair, runs, lambda m: jnp.log(jnp.mean((m - base) ** 2, axis=(2, 3)) + 1e-30))
@@ -272,7 +202,7 @@ def _steps(runner: _Runner, pair: Pair, runs: int) -> Scores:
     return Scores(np.abs(present - usual).max(axis=1), np.abs(absent - usual).max(axis=1), face_value)
 
 
-def _support(runner: _Runner, examples: Examples, norm: float, runs: int) -> Scores:
+def _support(runner: Runner, examples: Examples, norm: float, runs: int) -> Scores:
     """Whether a coordinate is sent that the canary moves, and that is sent least often without it."""
     columns = runner.x0.shape[1]
     empty = _pair(examples, runner.x0, jnp.zeros(columns), 0).absent

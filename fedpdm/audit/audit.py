@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import betaincinv, ndtr, ndtri
+from scipy.special import betaincinv, ndtri
 
 from fedpdm.algorithms.local import Examples
 from fedpdm.audit.attacks import ATTACKS, Scores, attack_client
-from fedpdm.config import Config, validate
-from fedpdm.data import Federation, federation_from_arrays
+from fedpdm.audit.one_run import Guessed, least_epsilon, least_mu, one_run
+from fedpdm.audit.small import small_config, small_federation
+from fedpdm.config import Config
+from fedpdm.data import Federation
 from fedpdm.data.prepare import build_federation, radius_of
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import Relation, effective_multiplier, gdp_epsilon
@@ -26,8 +28,8 @@ from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup
 from fedpdm.setup.build import build_setup
 
-__all__ = ["ATTACKS", "Claim", "AuditResult", "audit", "audit_federation", "audit_config", "claim_of", "judge", "plot"]
-__all__ += ["to_json", "small_config", "small_federation"]
+__all__ = ["ATTACKS", "Claim", "AuditResult", "audit", "audit_federation", "audit_config", "claim_of", "judge", "error_rates"]
+__all__ += ["audit_one_run", "judge_one_run", "to_json", "small_config", "small_federation"]
 
 CANDIDATES = 400  # thresholds that are tried
 
@@ -145,14 +147,15 @@ def judge(scores: Scores, claim: Claim, attack: str, confidence: float = 0.95) -
     return result._replace(sentence=_sentence(result))
 
 
-def _sentence(r: AuditResult) -> str:
+def _sentence(r: AuditResult, how: str = "") -> str:
     """What was attacked, what is claimed, what was found, and the verdict."""
+    how = how or f"{r.runs} runs with and without one example"
     gdp = "" if r.gdp_lower_bound is None else f" (at least {r.gdp_lower_bound:.3g} if its noise is Gaussian)"
     verdict = "the claim is refuted" if r.breached else "no breach was found"
     times = "participation" if r.participations == 1 else "participations"
     whose = "the paper's mechanism" if r.mechanism == "paper" else f"the {r.mechanism} mechanism"
     return (
-        f"Attack {r.attack!r} on {whose}, {r.participations} {times}, {r.runs} runs with and without one example: claimed is "
+        f"Attack {r.attack!r} on {whose}, {r.participations} {times}, {how}: claimed is "
         f"epsilon = {r.claimed_epsilon:.4g} at delta = {r.delta:g} ({r.relation}), found is epsilon of at least "
         f"{r.lower_bound:.3g}{gdp} with {100 * r.confidence:g} % confidence: {verdict}."
     )
@@ -163,7 +166,7 @@ def _upper(errors: np.ndarray, trials: int, level: float) -> np.ndarray:
     return np.where(errors < trials, betaincinv(errors + 1.0, np.maximum(trials - errors, 1.0), level), 1.0)
 
 
-def _rates(pair: tuple[np.ndarray, np.ndarray], thresholds: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+def error_rates(pair: tuple[np.ndarray, np.ndarray], thresholds: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
     """Upper bounds on the false positive and false negative rates of `score > threshold`."""
     present, absent = (np.sort(scores) for scores in pair)
     positives = len(absent) - np.searchsorted(absent, thresholds, side="right")
@@ -177,8 +180,8 @@ def _held_out(first: Any, second: Any, level: float, bound: Any) -> float:
     between = (values[1:] + values[:-1]) / 2 if len(values) > 1 else values
     ranks = np.geomspace(1, len(between), CANDIDATES // 2).astype(int)  # the tails are where epsilon is found
     thresholds = between[np.unique(np.concatenate([ranks - 1, len(between) - ranks]))]
-    best = thresholds[np.argmax(bound(*_rates(first, thresholds, level)))]
-    return float(bound(*_rates(second, np.array([best]), level))[0])
+    best = thresholds[np.argmax(bound(*error_rates(first, thresholds, level)))]
+    return float(bound(*error_rates(second, np.array([best]), level))[0])
 
 
 def _least_epsilon(a: np.ndarray, b: np.ndarray, delta: float) -> np.ndarray:
@@ -224,74 +227,62 @@ def audit_federation(
     return audit(setup, examples, federation.classes, claim, attack=attack, radius=radius, runs=runs, seed=seed)
 
 
-def audit_config(config: Config, attack: str, runs: int = 10_000, seed: int = 0, data_dir: Path | None = None) -> AuditResult:
-    """Attack client 0 of the federation of these settings."""
-    return audit_federation(config, build_federation(config, data_dir, progress=False), attack, runs, seed)
+def audit_one_run(config: Config, federation: Federation, canaries: int = 200, seed: int = 0, client: int = 0) -> AuditResult:
+    """Attack one client with many canaries in one run (`fedpdm.audit.one_run`); "runs" of the result counts canaries.
 
-
-def small_federation(examples: int = 50, features: int = 20, classes: int = 2, seed: int = 0) -> Federation:
-    """One client with random unit-norm examples, the last feature of which is zero: an audit on it takes seconds."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(examples, features))
-    x[:, -1] = 0.0
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    y = rng.integers(0, classes, examples)
-    y[:classes] = np.arange(classes)
-    return federation_from_arrays([(x, y)], x, y, name="random")
-
-
-def small_config(mechanism: str, attack: str, epsilon: float | None = None, mode: str = "contractive") -> Config:
-    """Settings for `small_federation` under which the attack is at its best; `mode` is the sound mechanism's.
-
-    "dual" wants many rounds, each of which moves the dual little: Theorem 1's noise is in proportion to that move, what
-    the dual remembers is not. "steps" wants a tolerance. The default epsilon is 0.1 for "steps", else 0.5.
+    Parameters
+    ----------
+    config, federation, client
+        As in `audit_federation`. The first `canaries` examples of the client make room for the canaries.
+    canaries
+        At most the number of features and of examples of the client.
+    seed
+        Of everything random.
     """
-    values: dict[str, Any] = {
-        "data": {"name": "digits", "clients": 1, "partition": "iid"},
-        "problem": {"loss": "softmax"},
-        "privacy": {"mechanism": mechanism, "epsilon": epsilon or (0.1 if attack == "steps" else 0.5)},
-    }
-    if mechanism == "paper":
-        rounds, rho, steps = (40, 1.0, 1) if attack in ("dual", "canary") else (10, 10.0, 2)
-        local = {"steps": steps, "batch_size": 20, "step_size": 0.001, "tolerance": 0.01 if attack == "steps" else 0.0}
-        values["problem"] = {"loss": "logistic"}
-    else:
-        rounds, rho = (20 if attack == "dual" else 8), 0.1
-        local = {"steps": 5, "batch_size": 10 if mode == "one-pass" else 0, "step_size": 0.1}
-        values["privacy"]["mode"] = mode
-        if mode == "certified":
-            rho, local = 1.0, {"steps": 50, "batch_size": 0, "step_size": 0.5, "tolerance": 1e-6}
-    values |= {"algorithm": {"rho": rho}, "local": local, "rounds": {"total": rounds, "participants": 1}}
-    return validate(values)
+    setup, plan = build_setup(config, federation)
+    features, labels, sizes = map(jnp.asarray, (federation.features, federation.labels, federation.sizes))
+    examples, claim = Examples(features, labels, sizes, jnp.int32(client)), claim_of(config, plan, federation.clients)
+    if claim.relation != "add-remove":
+        raise ConfigError("Canaries of one run are there or not: audit with privacy.relation=add-remove.")
+    how: dict[str, Any] = {"rounds": claim.rounds, "radius": radius_of(config), "canaries": canaries, "seed": seed}
+    return judge_one_run(one_run(setup, examples, federation.classes, **how), claim)
+
+
+def judge_one_run(guessed: Guessed, claim: Claim, confidence: float = 0.95) -> AuditResult:
+    """From the guesses about one run to lower bounds and a verdict."""
+    level = (1 - confidence) / (2 if claim.mu else 1)  # the two bounds together fail with probability 1 - confidence at most
+    counts = len(guessed.scores), guessed.guesses, guessed.right, level
+    epsilon, mu = least_epsilon(*counts, claim.delta), least_mu(*counts) if claim.mu else None
+    present, absent = guessed.scores[guessed.there == 1], guessed.scores[guessed.there == 0]
+    spread = math.sqrt((present.var() + absent.var()) / 2)
+    result = AuditResult(
+        *(claim.mechanism, "one-run", claim.epsilon, claim.mu, claim.delta, claim.relation, len(claim.rounds)),
+        lower_bound=epsilon,
+        gdp_lower_bound=None if mu is None else gdp_epsilon(mu, claim.delta),
+        confidence=confidence,
+        runs=len(guessed.scores),
+        breached=epsilon > claim.epsilon or (mu is not None and claim.mu is not None and mu > claim.mu),
+        theory_shift=claim.mu,
+        measured_shift=float(present.mean() - absent.mean()) / spread if spread else None,
+        scores_with=present,
+        scores_without=absent,
+        sentence="",
+    )
+    return result._replace(
+        sentence=_sentence(result, f"one run with {guessed.guesses} guesses about {len(guessed.scores)} rows")
+    )
+
+
+def audit_config(
+    config: Config, attack: str, runs: int = 10_000, seed: int = 0, data_dir: Path | None = None, canaries: int = 200
+) -> AuditResult:
+    """Attack client 0 of the federation of these settings; `canaries` is for the attack "one-run"."""
+    federation = build_federation(config, data_dir, progress=False)
+    if attack == "one-run":
+        return audit_one_run(config, federation, canaries, seed)
+    return audit_federation(config, federation, attack, runs, seed)
 
 
 def to_json(result: AuditResult) -> dict[str, Any]:
     """The result without its scores, in plain values."""
     return {name: value for name, value in result._asdict().items() if not name.startswith("scores_")}
-
-
-def plot(result: AuditResult, path: str | Path) -> None:
-    """Draw the measured trade-off of errors, with its pointwise confidence, against the claimed one: below is a breach."""
-    from matplotlib.figure import Figure  # slow to import; the object interface needs no backend and no global state
-
-    pair = (result.scores_with, result.scores_without)
-    thresholds = np.quantile(np.concatenate(pair), np.linspace(0, 1, 300))
-    level = 1 - (1 - result.confidence) / 2
-    positives = (pair[1][:, None] > thresholds).mean(axis=0)
-    negatives = (pair[0][:, None] <= thresholds).mean(axis=0)
-    alpha = np.linspace(0, 1, 500)
-    e = math.exp(min(result.claimed_epsilon, 700.0))
-    claimed = np.maximum(0, np.maximum(1 - result.delta - e * alpha, (1 - result.delta - alpha) / e))
-
-    figure = Figure(figsize=(5, 5), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(alpha, claimed, "k-", label=f"claimed: epsilon = {result.claimed_epsilon:g}, delta = {result.delta:g}")
-    if result.claimed_mu:
-        curve = ndtr(-ndtri(alpha) - result.claimed_mu)
-        axes.plot(alpha, curve, "k--", label=f"claimed: mu = {result.claimed_mu:.3g} (GDP)")
-    axes.plot(positives, negatives, "C0.-", markersize=3, label=f"measured, {result.runs // 2} runs each")
-    axes.plot(*_rates(pair, thresholds, level), "C0:", label=f"upper bounds, {100 * result.confidence:g} %")
-    axes.set(xlabel="false positive rate", ylabel="false negative rate", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    axes.set_title(f"{result.attack} on {result.mechanism} ({result.relation}): epsilon >= {result.lower_bound:.3g}")
-    axes.legend(loc="upper right", fontsize="small")
-    figure.savefig(path)

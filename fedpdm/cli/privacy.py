@@ -144,8 +144,9 @@ def audit(
     settings: SetOption = None,
     mechanism: Annotated[str | None, typer.Option(help='"paper" or "sound" (default: that of CONFIG, else sound).')] = None,
     epsilon: Annotated[float | None, typer.Option(help="The claim to attack, of a small case.")] = None,
-    attack: Annotated[str, typer.Option(help="dual, steps, support, canary, or all.")] = "all",
+    attack: Annotated[str, typer.Option(help="dual, steps, support, canary, all of these, or one-run.")] = "all",
     runs: Annotated[int, typer.Option(help="Runs with, and without, the canary.")] = 20_000,
+    canaries: Annotated[int, typer.Option(min=2, help="Canaries of the attack one-run.")] = 200,
     seed: Annotated[int, typer.Option(help="Seed of the audit.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the result and its plots.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder that holds the data files.")] = None,
@@ -158,6 +159,7 @@ def audit(
       fedpdm privacy audit --mechanism paper --attack dual
     """
     from fedpdm.audit import audit as auditing
+    from fedpdm.audit.drawing import plot
     from fedpdm.config import load_config
 
     if mechanism not in (None, "paper", "sound"):
@@ -172,16 +174,16 @@ def audit(
     for name in auditing.ATTACKS if attack == "all" else (attack,):
         if config is None:
             small = auditing.small_config(mechanism or "sound", name, epsilon)
-            result = auditing.audit_federation(small, auditing.small_federation(), name, runs, seed)
+            result = _attack_small(auditing, small, name, runs, canaries, seed)
         else:
             chosen = [*(settings or ()), *([f"privacy.mechanism={mechanism}"] if mechanism else [])]
-            result = auditing.audit_config(load_config(config, chosen), name, runs, seed, data_dir)
+            result = auditing.audit_config(load_config(config, chosen), name, runs, seed, data_dir, canaries)
         results.append(result)
         if not as_json:
             print(result.sentence, flush=True)
         if out:
             out.mkdir(parents=True, exist_ok=True)
-            auditing.plot(result, out / f"audit-{result.mechanism}-{name}.png")
+            plot(result, out / f"audit-{result.mechanism}-{name}.png")
     documents: list[dict[str, Any]] = [auditing.to_json(result) for result in results]
     if out:
         (out / f"audit-{results[0].mechanism}.json").write_text(json.dumps(documents, indent=2) + "\n")
@@ -189,3 +191,9 @@ def audit(
         print(json.dumps(documents, indent=2))
     if any(result.breached and result.mechanism == "sound" for result in results):
         raise typer.Exit(1)
+
+
+def _attack_small(auditing: Any, config: Any, attack: str, runs: int, canaries: int, seed: int) -> Any:
+    if attack == "one-run":
+        return auditing.audit_one_run(config, auditing.small_federation(canaries + 50, canaries + 1), canaries, seed)
+    return auditing.audit_federation(config, auditing.small_federation(), attack, runs, seed)

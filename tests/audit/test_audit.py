@@ -8,6 +8,7 @@ import pytest
 
 from fedpdm.algorithms import Examples
 from fedpdm.audit import attacks, audit
+from fedpdm.audit.drawing import plot
 from fedpdm.compression.sparsify import top_k_mask
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import gdp_epsilon
@@ -72,8 +73,9 @@ def test_the_sound_mechanism_holds_against_the_attacks_on_the_papers(attack):
     assert "no breach" in result.sentence
 
 
-def test_replace_one_is_twice_the_shift_and_holds():
-    config = with_privacy(audit.small_config("sound", "canary", 4.0, "linearised"), relation="replace-one")
+@pytest.mark.parametrize("clip", [0.3, 1.3])  # far below the natural bound of sqrt(2), and close to it
+def test_replace_one_is_twice_the_shift_and_holds(clip):
+    config = with_privacy(audit.small_config("sound", "canary", 4.0, "linearised"), relation="replace-one", clip=clip)
     result = audit.audit_federation(config, FEDERATION, "canary", runs=RUNS)
     assert not result.breached
     assert result.relation == "replace-one"
@@ -183,7 +185,7 @@ def test_full_separation_is_limited_by_the_runs():
 def test_plot_and_json(tmp_path):
     claim = audit.Claim("sound", 1.0, 1e-5, "add-remove", (0,), 0.27)
     result = audit.judge(scores(0.27, 1000), claim, "canary")
-    audit.plot(result, tmp_path / "curve.png")
+    plot(result, tmp_path / "curve.png")
     assert (tmp_path / "curve.png").stat().st_size > 5000
     assert audit.to_json(result)["lower_bound"] == result.lower_bound
     assert "scores_with" not in audit.to_json(result)

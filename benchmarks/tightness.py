@@ -1,0 +1,74 @@
+"""How tight the audit is: its lower bound over the claim, for every mode, relation and kind of attack.
+
+    python benchmarks/tightness.py --runs 20000
+
+writes benchmarks/results/tightness.json and prints the table of docs/audit.md, for the small case of `fedpdm privacy audit`.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from fedpdm.audit import audit
+from fedpdm.audit.small import small_config, small_federation
+from fedpdm.privacy.plan import MODES
+
+RESULTS = Path(__file__).parent / "results" / "tightness.json"
+EPSILON, CANARIES = 4.0, 400
+
+
+def measured(mode: str, relation: str, runs: int, seed: int) -> audit.AuditResult:
+    """The attack `canary`."""
+    config = small_config("sound", "canary", EPSILON, mode)
+    config = config.model_copy(update={"privacy": config.privacy.model_copy(update={"relation": relation})})
+    return audit.audit_federation(config, small_federation(), "canary", runs, seed)
+
+
+def in_one_run(mode: str, seed: int) -> audit.AuditResult:
+    """The attack `one-run`."""
+    config = small_config("sound", "canary", EPSILON, mode)
+    return audit.audit_one_run(config, small_federation(CANARIES + 50, CANARIES + 1), CANARIES, seed)
+
+
+def row(result: audit.AuditResult, mode: str) -> dict[str, Any]:
+    keep = (
+        "attack",
+        "relation",
+        "claimed_epsilon",
+        "lower_bound",
+        "gdp_lower_bound",
+        "measured_shift",
+        "theory_shift",
+        "breached",
+    )
+    values = {key: value for key, value in audit.to_json(result).items() if key in keep}
+    return {"mode": mode, **values, "runs": result.runs}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    rows = []
+    for mode in MODES:
+        for relation in ("add-remove", "replace-one"):
+            rows.append(row(measured(mode, relation, options.runs, options.seed), mode))
+            print(markdown(rows[-1]), flush=True)
+        if mode in ("linearised", "contractive", "certified"):
+            rows.append(row(in_one_run(mode, options.seed), mode))
+            print(markdown(rows[-1]), flush=True)
+    RESULTS.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+def markdown(row: dict[str, Any]) -> str:
+    claim, gdp, shift = row["claimed_epsilon"], row["gdp_lower_bound"], row["measured_shift"]
+    return (
+        f"| {row['mode']} | {row['attack']} | {row['relation']} | {row['lower_bound'] / claim:.2f} | {gdp / claim:.2f} | "
+        f"{shift / row['theory_shift']:.2f} |"
+    )
+
+
+if __name__ == "__main__":
+    main()

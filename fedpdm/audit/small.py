@@ -1,0 +1,46 @@
+"""A small case to attack, on which an audit takes seconds."""
+
+from typing import Any
+
+import numpy as np
+
+from fedpdm.config import Config, validate
+from fedpdm.data import Federation, federation_from_arrays
+
+__all__ = ["small_config", "small_federation"]
+
+
+def small_federation(examples: int = 50, features: int = 20, classes: int = 2, seed: int = 0) -> Federation:
+    """One client with random unit-norm examples, the last feature of which is zero: an audit on it takes seconds."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(examples, features))
+    x[:, -1] = 0.0
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    y = rng.integers(0, classes, examples)
+    y[:classes] = np.arange(classes)
+    return federation_from_arrays([(x, y)], x, y, name="random")
+
+
+def small_config(mechanism: str, attack: str, epsilon: float | None = None, mode: str = "contractive") -> Config:
+    """Settings for `small_federation` under which the attack is at its best; `mode` is the sound mechanism's.
+
+    "dual" wants many rounds, each of which moves the dual little: Theorem 1's noise is in proportion to that move, what
+    the dual remembers is not. "steps" wants a tolerance. The default epsilon is 0.1 for "steps", else 0.5.
+    """
+    values: dict[str, Any] = {
+        "data": {"name": "digits", "clients": 1, "partition": "iid"},
+        "problem": {"loss": "softmax"},
+        "privacy": {"mechanism": mechanism, "epsilon": epsilon or (0.1 if attack == "steps" else 0.5)},
+    }
+    if mechanism == "paper":
+        rounds, rho, steps = (40, 1.0, 1) if attack in ("dual", "canary") else (10, 10.0, 2)
+        local = {"steps": steps, "batch_size": 20, "step_size": 0.001, "tolerance": 0.01 if attack == "steps" else 0.0}
+        values["problem"] = {"loss": "logistic"}
+    else:
+        rounds, rho = (20 if attack == "dual" else 8), 0.1
+        local = {"steps": 5, "batch_size": 10 if mode == "one-pass" else 0, "step_size": 0.1}
+        values["privacy"]["mode"] = mode
+        if mode == "certified":
+            rho, local = 1.0, {"steps": 50, "batch_size": 0, "step_size": 0.5, "tolerance": 1e-6}
+    values |= {"algorithm": {"rho": rho}, "local": local, "rounds": {"total": rounds, "participants": 1}}
+    return validate(values)
