@@ -1,4 +1,4 @@
-"""The commands `fedpdm flower ...`: a federation of real processes on this machine, and a look into a client's folder."""
+"""The commands `fedpdm flower ...`: make and approve jobs, a federation of real processes, a look into a client's folder."""
 
 import json
 import os
@@ -54,9 +54,80 @@ def demo(
     print(f"Run folder: {folder / 'run'}; a client's own books: fedpdm flower status {folder / 'nodes' / 'client-0'}")
 
 
+@flower_app.command("init")
+def init(
+    job: Annotated[Path, typer.Argument(help="New folder for the job, a policy, the schema and the Flower app.")],
+    source: Annotated[str, typer.Option("--from", help="A run's folder, a preset, or a TOML file of settings.")] = "demo",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: KEY=VALUE; may be repeated.")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Public number of places for rows at every client.")] = None,
+    schema: Annotated[Path | None, typer.Option(help="Public schema of an own table; a run's folder has it.")] = None,
+    noise: Annotated[str, typer.Option(help="secure; simulation is for public data and protects nothing.")] = "secure",
+    evaluate: Annotated[float | None, typer.Option(help="Epsilon for noised counts on held-out rows.")] = None,
+    evaluate_every: Annotated[int, typer.Option(min=0, help="Rounds between two evaluations; 0: one at the end.")] = 0,
+    evaluate_share: Annotated[float, typer.Option(help="Share of every client's rows that is held out.")] = 0.2,
+    out: Annotated[str, typer.Option(help="Run folder on the server.")] = "",
+    data_dir: Annotated[Path | None, typer.Option(help="Folder that holds the files of known data sets.")] = None,
+) -> None:
+    """Write all that server and clients need for one training: job.toml, policy.toml, schema.toml and app/.
+
+    \b
+    Example:
+      fedpdm flower init jobs/patients --from runs/patients --slots 500
+    """
+    _require_flower()
+    from fedpdm.engines.flower.client.approve import explain
+    from fedpdm.engines.flower.init import job_from, write_job
+    from fedpdm.engines.flower.job import Evaluation
+
+    if job.exists() and any(job.iterdir()):
+        raise UserError(f"{job} is not empty: name another folder.")
+    if evaluate is not None and not (evaluate > 0 and 0 < evaluate_share < 1):
+        raise ConfigError(f"Expected --evaluate {evaluate:g} above 0 and --evaluate-share {evaluate_share:g} between 0 and 1.")
+    wanted = None if evaluate is None else Evaluation(share=evaluate_share, every=evaluate_every, epsilon=evaluate)
+    made = job_from(source, set_ or [], slots=slots, schema=schema, noise=noise, evaluation=wanted, data_dir=data_dir)
+    path = write_job(job, made, out=out or str(job.absolute() / "run"), data_dir=data_dir)
+    print("\n".join(explain(made)))
+    print(
+        f"Every client: fedpdm flower approve {path} --state-dir DIR --policy FILE; {job / 'policy.toml'} is one to begin with."
+    )
+    print(f"The server: flwr run {job / 'app'} CONNECTION")
+
+
+@flower_app.command("approve")
+def approve(
+    job: Annotated[Path, typer.Argument(help="The job's file, job.toml.")],
+    state_dir: Annotated[Path, typer.Option(help="The node's state-dir.")],
+    policy: Annotated[Path, typer.Option(help="The node's policy.")],
+    data_path: Annotated[Path | None, typer.Option(help="The node's data: checked to fit the job.")] = None,
+    schema: Annotated[Path | None, typer.Option(help="The node's schema: must be the job's.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Say in plain words what a job asks of this client, and let the client take part in it.
+
+    \b
+    Example:
+      fedpdm flower approve job.toml --state-dir /var/lib/fedpdm --policy /etc/fedpdm/policy.toml
+    """
+    _require_flower()
+    from fedpdm.engines.flower.client.approve import approve as store
+    from fedpdm.engines.flower.client.approve import explain
+    from fedpdm.engines.flower.client.node_data import NodeSource
+    from fedpdm.engines.flower.client.policy import load_policy
+    from fedpdm.engines.flower.job import read_job
+
+    wanted, terms = read_job(job), load_policy(policy)
+    print("\n".join(explain(wanted)))
+    if not yes:
+        typer.confirm("Take part in it?", abort=True)
+    path = store(state_dir, wanted, terms, NodeSource(0, data_path, schema, None) if data_path else None)
+    print(f"Approved: {path}")
+
+
 @flower_app.command("node", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def node(context: typer.Context) -> None:
     """Start a SuperNode (all options are those of `flower-supernode`) that runs fedpdm's ClientApp, whatever app it is sent.
+
+    The data are looked at first: if they do not fit an approved job, the node does not start.
 
     Example:  fedpdm flower node --superlink HOST:PORT --root-certificates ca.crt --auth-supernode-private-key node.key
     --node-config "client=0 state-dir='/var/lib/fedpdm' policy='/etc/fedpdm/policy.toml'"
@@ -65,8 +136,31 @@ def node(context: typer.Context) -> None:
     from fedpdm.engines.flower.processes.guard import guarded
     from fedpdm.engines.flower.processes.launch import QUIET
 
+    _check_node(context.args)
     program = Path(sys.executable).parent / "flower-supernode"
     os.execve(program, [str(program), *context.args], guarded(dict(os.environ) | QUIET))
+
+
+def _check_node(arguments: list[str]) -> None:
+    """Refuse, before anybody can ask, data that do not fit the jobs that the client holds."""
+    from flwr.common.config import parse_config_args
+
+    from fedpdm.engines.flower.client.app import node_of
+    from fedpdm.engines.flower.client.approve import check_fit
+    from fedpdm.engines.flower.client.held_jobs import held_digests, held_job
+    from fedpdm.engines.flower.client.policy import load_policy
+    from fedpdm.engines.flower.client.store import open_store
+
+    texts = [arguments[place + 1] for place, word in enumerate(arguments[:-1]) if word == "--node-config"]
+    texts += [word.partition("=")[2] for word in arguments if word.startswith("--node-config=")]
+    if not texts:
+        return
+    own = node_of(dict(parse_config_args(texts[:1])))
+    load_policy(own.policy)
+    with open_store(own.state_dir):
+        for digest in held_digests(own.state_dir):
+            if job := held_job(own.state_dir, digest):
+                check_fit(own.source, job, own.state_dir)
 
 
 @flower_app.command("keys")
@@ -83,7 +177,7 @@ def keys(
     from fedpdm.engines.flower.processes.keys import make_certificates, make_node_key
 
     if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: name another folder, lest keys that are in use be replaced.")
+        raise UserError(f"{folder} is not empty: name another folder, so that keys in use stay as they are.")
     try:
         made = make_certificates(folder, tuple(host or ("localhost", "127.0.0.1")))
         pairs = [make_node_key(folder, f"node-{node}") for node in range(nodes)]
@@ -125,13 +219,20 @@ def status(
 
 def _print_history(report: dict[str, Any]) -> None:
     for job in report["jobs"]:
-        used = f"{job['accepted']} of them known to be used"
-        print(f"Job {job['job']}: {job['messages']} messages, {used}; last in round {job['last_round'] + 1}.")
+        most = "" if job["epsilon_most"] is None else f" of at most {job['epsilon_most']:.4g}"
+        held = job["algorithm"] or ("approved" if job["approved"] else "not held here")
+        last = "" if job["last_round"] is None else f"; last in round {job['last_round'] + 1}"
+        print(
+            f"Job {job['job']} ({held}): epsilon = {job['epsilon_spent']:.4g}{most} spent, {job['messages']} messages, "
+            f"{job['accepted']} of them known to be used, {job['evaluations']} evaluations{last}."
+        )
     if last := report["last_message"]:
         where = f"round {last['round'] + 1} of job {last['job']}"
         print(f"Last message: {where}, {last['size']} bytes, {last['status']}, {_when(last['made'])}.")
+    print("Today: " + ", ".join(f"{count} {what}" for what, count in report["today"].items()) + ".")
     for refusal in report["refusals"][-5:]:
-        print(f"Refused {_when(refusal['at'])}, round {refusal['round'] + 1}: {refusal['name']}: {refusal['reason']}")
+        where = "introduction" if refusal["round"] < 0 else f"round {refusal['round'] + 1}"
+        print(f"Refused {_when(refusal['at'])}, {where}: {refusal['name']}: {refusal['reason']}")
 
 
 def _when(seconds: float) -> str:

@@ -140,6 +140,10 @@ class FeatureMap(NamedTuple):
         inputs = len(without_bias(feature_names))
         return _unit_rows(self.encode(features[:, :inputs], feature_names[:inputs]), bias=True)
 
+    def names(self, feature_names: Sequence[str]) -> tuple[str, ...]:
+        """What the columns are called behind the map."""
+        return (*self.columns(without_bias(feature_names)), "bias") if self.unit else tuple(feature_names)
+
     def apply(self, dataset: Dataset) -> Dataset:
         """The data set with its training and its test examples mapped."""
         names = dataset.feature_names
@@ -150,9 +154,8 @@ class FeatureMap(NamedTuple):
             key = content_key(features, self.name, self.key, names, VERSION)
             return remember(key, lambda: self.rows(features, names))
 
-        columns = (*self.columns(without_bias(names)), "bias") if self.unit else names
         return dataset._replace(
-            features=mapped(dataset.features), test_features=mapped(dataset.test_features), feature_names=tuple(columns)
+            features=mapped(dataset.features), test_features=mapped(dataset.test_features), feature_names=self.names(names)
         )
 
 
@@ -247,7 +250,7 @@ def scattering(*, scattering_scale: int, scattering_centre: str) -> FeatureMap:
         together = waves.reshape(len(rows), -1)
         if scattering_centre != "strokes":
             return together
-        return _unit_rows(together, bias=False) - strokes_centre(scale, names)
+        return _unit_rows(together, bias=False) - strokes_centre(scale, tuple(names))
 
     def columns(names: Sequence[str]) -> list[str]:
         height, width, depth = image_shape(names)
@@ -266,7 +269,8 @@ def scattering(*, scattering_scale: int, scattering_centre: str) -> FeatureMap:
     return FeatureMap("scattering", sentence, encode, columns, key=(scale, scattering_centre))
 
 
-def strokes_centre(scale: int, feature_names: Sequence[str]) -> np.ndarray:
+@functools.lru_cache(maxsize=4)
+def strokes_centre(scale: int, feature_names: tuple[str, ...]) -> np.ndarray:
     """The mean scattering, each at norm 1, of pen strokes on images of these pixels: a public constant."""
     height, width, depth = image_shape(feature_names)
     rows = stroke_images(height, width, STROKES).reshape(STROKES, -1).repeat(depth, axis=1)
@@ -290,6 +294,7 @@ def piecewise() -> FeatureMap:
     )
 
 
+@functools.lru_cache(maxsize=1)
 def fourier_draws(inputs: int, count: int, bandwidth: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Directions [inputs, cosines] and shifts [cosines] of the random cosines."""
     draw = np.random.default_rng(seed)

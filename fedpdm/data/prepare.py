@@ -1,6 +1,6 @@
 """From settings to clients' examples: load, map, cut, deal; and the same public map for new rows."""
 
-__all__ = ["build_federation", "settled", "prepare", "prepare_rows", "radius_of"]
+__all__ = ["build_federation", "settled", "prepare", "prepare_rows", "map_row", "radius_of"]
 
 import sys
 from collections.abc import Sequence
@@ -90,6 +90,20 @@ def prepare(config: Config, dataset: Dataset) -> Dataset:
             features=clip_norms(dataset.features, radius), test_features=clip_norms(dataset.test_features, radius)
         )
     return dataset
+
+
+def map_row(config: Config, row: np.ndarray, feature_names: Sequence[str]) -> np.ndarray:
+    """One example, mapped as `prepare` maps it; nothing is kept on disk, and no other example is there to leak in."""
+    data, none = config.data, np.zeros(0, np.int32)
+    one = Dataset("row", row[None], none, row[None], none, (), tuple(feature_names), {})
+    if data.scaling != "none":
+        one = scale_features(one, data.scaling)
+    features = one.features
+    if data.features != "raw":
+        features = make_map(data.features, feature_names, options_of(data)).rows(features, feature_names)
+    if radius := radius_of(config):
+        features = clip_norms(features, radius)
+    return features[0]
 
 
 def _made_up_rows(features: int) -> np.ndarray:

@@ -1,6 +1,5 @@
 """Shared pieces of the tests of the Flower engine."""
 
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -12,10 +11,10 @@ from fedpdm.config import Config, load_config
 from fedpdm.engines.flower.client.client import Node, answer
 from fedpdm.engines.flower.client.node_data import NodeSource
 from fedpdm.engines.flower.compile_cache import use_compile_cache
-from fedpdm.engines.flower.protocol import Reply, Request
+from fedpdm.engines.flower.job import Job, job_toml, make_job
+from fedpdm.engines.flower.protocol import REFUSALS, Reply, Request
 from fedpdm.engines.flower.server.coordinator import Coordinator
 from fedpdm.engines.flower.server.run_folder import open_run
-from fedpdm.engines.flower.setting import agreed
 from fedpdm.privacy.ledger import Ledger, Spend
 
 # Every answer compiles its two programs, as a process of its own would; this makes it a matter of reading them.
@@ -48,10 +47,14 @@ noise = ["secure", "simulation"]
 
 [limits]
 noise_multiplier_min = 0.1
+evaluation_noise_multiplier_min = 0.1
 """
 SETTINGS = [
     f"data.clients={CLIENTS}",
     "data.features=raw",
+    "data.name=own",
+    "data.basis=none",
+    "compression.values=float32",
     "rounds.total=3",
     f"rounds.participants={CLIENTS}",
     "rounds.sampling=cycle",
@@ -75,23 +78,39 @@ def own_arrays(client: int) -> tuple[np.ndarray, np.ndarray]:
     return features, rng.integers(0, CLASSES, SIZES[client]).astype(np.int32)
 
 
-def make_nodes(folder: Path, policy: str = POLICY, clients: int = CLIENTS) -> list[Node]:
+def job_of(*settings: str, config: Config | None = None, slots: int = 40, **others: Any) -> Job:
+    """A job of the kit's data; `settings` as on the command line."""
+    config = config or configure(*settings)
+    classes, features = [f"class {k}" for k in range(CLASSES)], [f"x{j}" for j in range(FEATURES)]
+    return make_job(config, slots, classes, features, **others)
+
+
+def make_nodes(folder: Path, policy: str = POLICY, clients: int = CLIENTS, job: Job | None = None) -> list[Node]:
+    """Nodes with data of their own; they hold `job`."""
     (folder / "policy.toml").write_text(policy)
     nodes = []
     for client in range(clients):
         features, labels = own_arrays(client)
         path = folder / f"own-{client}.npz"
-        np.savez(path, features=features, labels=labels, classes=CLASSES)
+        np.savez(path, features=features, labels=labels)
         nodes.append(Node(NodeSource(client, path, None, None), folder / f"client-{client}", folder / "policy.toml"))
+        if job is not None:
+            give(nodes[-1], job)
     return nodes
 
 
-def coordinator(
-    folder: Path, config: Config, noise: str = "secure", shape: tuple[int, int] = (CLASSES, FEATURES)
-) -> Coordinator:
-    run, job = open_run(folder, config, noise, {})
+def give(node: Node, *jobs: Job) -> None:
+    """Let a node hold jobs, whatever its policy says of them: what it answers is decided at the request."""
+    for job in jobs:
+        path = node.state_dir / "jobs" / f"{job.digest}.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(job_toml(job))
+
+
+def coordinator(folder: Path, job: Job) -> Coordinator:
+    run = open_run(folder, job, {})
     run.close()  # a test may open the same folder again, as a server does after a crash
-    return Coordinator(agreed(config), run, job, noise, shape, None)
+    return Coordinator(job, run, None)
 
 
 def one_round(server: Coordinator, nodes: list[Node]) -> tuple[dict[str, Any], list[str]]:
@@ -99,16 +118,8 @@ def one_round(server: Coordinator, nodes: list[Node]) -> tuple[dict[str, Any], l
     return server.take(asked, [(i, answer(nodes[i], request)) for i, request in asked.items()])
 
 
-def first_request(folder: Path, *settings: str, noise: str = "secure", client: int = 0) -> Request:
-    return coordinator(folder, configure(*settings), noise).requests([client])[client]
-
-
-def with_settings(request: Request, **sections: dict[str, Any]) -> Request:
-    """The request with some settings changed, as a server that does not keep its word would send it."""
-    settings = json.loads(request.settings)
-    for section, values in sections.items():
-        settings[section] |= values
-    return request._replace(settings=json.dumps(settings))
+def first_request(folder: Path, job: Job, client: int = 0) -> Request:
+    return coordinator(folder, job).requests([client])[client]
 
 
 def spends(node: Node) -> list[Spend]:
@@ -121,4 +132,5 @@ def spends(node: Node) -> list[Spend]:
 
 def refused(reply: Reply) -> str:
     assert not (reply.refused and reply.vectors), "a refusal carries nothing"
+    assert reply.reason == (REFUSALS[reply.refused] if reply.refused else ""), "the texts are constant"
     return reply.refused

@@ -41,10 +41,10 @@ class Folder:
         with open_store(self.state) as store, open_books(self.state, store, budget, self.seal) as ledger:
             done = len(store.messages(job))
             if not done:
-                store.state(Request(job, 0, 0, "", "secure", ""), "settings", lambda: [np.zeros(2)])
+                store.state(Request("train", job, 0, 0, ""), "settings", lambda: [np.zeros(2)])
             for t in range(done, done + count):
                 ledger.spend(ACCOUNT, t, 0.1, 5.0, "test", job)
-                store.keep(Request(job, t, 0, "", "secure", ""), f"m{t}", b"x" * 50, [np.zeros(2)], ledger.chain.head)
+                store.keep(Request("train", job, t, 0, ""), f"m{t}", b"x" * 50, [np.zeros(2)], ledger.chain.head)
             return ledger.spent(ACCOUNT)[0]
 
     def spent(self) -> float:

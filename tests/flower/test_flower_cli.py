@@ -9,12 +9,17 @@ import time
 from pathlib import Path
 
 import pytest
-from flower_kit import configure, coordinator, make_nodes, one_round
+from flower_kit import POLICY, coordinator, job_of, make_nodes, one_round
 from typer.testing import CliRunner
 
 from fedpdm.cli.main import app
+from fedpdm.engines.flower.client.client import answer
+from fedpdm.engines.flower.client.held_jobs import held_digests
+from fedpdm.engines.flower.client.policy import load_policy
+from fedpdm.engines.flower.job import read_job
 from fedpdm.engines.flower.processes.launch import QUIET
-from fedpdm.engines.flower.server.app import read_run_config
+from fedpdm.engines.flower.server.app import ServerOptions
+from fedpdm.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,14 +30,18 @@ def fedpdm(*arguments: str, timeout: float = 60.0) -> subprocess.CompletedProces
 
 
 def test_status_says_what_was_spent_and_what_was_refused(tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path)
-    server = coordinator(tmp_path / "run", configure())
+    job = job_of()
+    nodes = make_nodes(tmp_path, job=job)
+    server = coordinator(tmp_path / "run", job)
     one_round(server, nodes)
+    answer(nodes[0], server.requests([0])[0]._replace(job="0" * 64))
     folder = str(nodes[0].state_dir)
     said = CliRunner().invoke(app, ["flower", "status", folder]).output
     assert "of 1 spent in 1 releases" in said
-    assert f"Job {server.job}: 1 messages" in said
+    assert f"Job {job.digest} (fedpdm): epsilon = 0.5483" in said
+    assert "of at most 1 spent, 1 messages" in said
     assert "pending" in said
+    assert "job: This client does not hold job 0000" in said, "the reason is for the node's eyes"
     report = json.loads(CliRunner().invoke(app, ["flower", "status", folder, "--json"]).output)
     assert report["budget"]["releases"] == 1
 
@@ -66,18 +75,71 @@ def test_keys_are_for_their_owners_eyes(tmp_path: Path) -> None:
     assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["10.1.2.3"]
 
 
+def test_a_job_is_made_explained_approved_and_kept_from_a_second_look(tmp_path: Path) -> None:
+    """From a preset to a job that a client holds; data that do not fit are refused here, not to a server."""
+    run = CliRunner().invoke
+    settings = ["data.name=digits", "data.features=raw", "data.scaling=unit", "data.partition=iid", "data.clients=2"]
+    chosen = [part for setting in [*settings, "rounds.participants=2", "rounds.total=3"] for part in ("--set", setting)]
+    made = run(app, ["flower", "init", str(tmp_path / "job"), *chosen, "--evaluate", "0.5"])
+    assert made.exit_code == 0, made.output
+    assert {path.name for path in (tmp_path / "job").iterdir()} == {"job.toml", "policy.toml", "app"}
+    job = read_job(tmp_path / "job" / "job.toml")
+    assert job.shape == (10, 65)
+    assert "Learns a model of 10 classes" in made.output
+    assert "Evaluations: 1, on 20% of the rows" in made.output
+    approval = ["flower", "approve", str(tmp_path / "job" / "job.toml"), "--state-dir", str(tmp_path / "state")]
+    approval += ["--policy", str(tmp_path / "job" / "policy.toml")]
+    assert run(app, approval, input="n\n").exit_code == 1
+    assert not (tmp_path / "state").exists()
+    assert "Approved" in run(app, [*approval, "--yes"]).output
+    assert held_digests(tmp_path / "state") == [job.digest]
+    (tmp_path / "strict.toml").write_text(POLICY.replace("steps_max = 50", "steps_max = 1"))
+    strict = run(app, [*approval[:-1], str(tmp_path / "strict.toml"), "--yes"])
+    assert isinstance(strict.exception, UserError)
+    assert "allows at most 1" in str(strict.exception)
+    again = run(app, ["flower", "init", str(tmp_path / "job")])
+    assert "is not empty" in str(again.exception)
+
+
+def test_a_job_from_a_run_has_its_schema_and_more_rows_than_slots_are_refused_locally(tmp_path: Path) -> None:
+    table, run = tmp_path / "all.csv", CliRunner().invoke
+    schema = ROOT / "examples" / "hospital" / "hospital.schema.toml"
+    subprocess.run([sys.executable, str(schema.parent / "make_table.py"), str(table)], check=True, timeout=60)
+    trained = ["run", "--data", str(table), "--schema", str(schema), "--epsilon", "3", "--set", "rounds.total=2", "--out"]
+    assert fedpdm(*trained, str(tmp_path / "run"), timeout=300).returncode == 0
+    init = ["flower", "init", str(tmp_path / "job"), "--from", str(tmp_path / "run")]
+    assert "--slots" in str(run(app, init).exception)
+    made = run(app, [*init, "--slots", "60"])
+    assert made.exit_code == 0, made.exception
+    job = read_job(tmp_path / "job" / "job.toml")
+    assert job.table is not None
+    assert job.config.data.clients > 1
+    assert (tmp_path / "job" / "schema.toml").is_file()
+    approval = [
+        "flower",
+        "approve",
+        str(tmp_path / "job" / "job.toml"),
+        "--yes",
+        "--policy",
+        str(tmp_path / "job" / "policy.toml"),
+    ]
+    few = tmp_path / "few.csv"
+    few.write_text("\n".join(table.read_text().splitlines()[:50]) + "\n")
+    for data, words in ((few, ""), (table, "more rows than the job's 60 slots")):
+        own = ["--state-dir", str(tmp_path / data.stem), "--data-path", str(data), "--schema", str(schema)]
+        said = run(app, [*approval, *own])
+        assert words in str(said.exception) if words else said.exit_code == 0, said.exception
+
+
 def test_the_example_is_a_valid_app() -> None:
     import tomllib
 
-    from flwr.common.config import flatten_dict
-
     project = tomllib.loads((ROOT / "examples/flower/pyproject.toml").read_text())
-    config, options = read_run_config(flatten_dict(project["tool"]["flwr"]["app"]["config"]))  # type: ignore[arg-type]
-    assert config.privacy.mechanism == "sound"
-    assert options.noise == "secure"
-    from fedpdm.engines.flower.client.policy import load_policy
-
+    config = project["tool"]["flwr"]["app"]["config"]["flower"]
+    options = ServerOptions.model_validate({key: value for key, value in config.items() if value != ""})
+    assert options.job.endswith("job.toml")
     assert load_policy(ROOT / "examples/flower/policy.toml").allow.noise == ("secure",)
+    assert load_policy(ROOT / "examples/flower/any-job.policy.toml").takes_offers
     for variable in QUIET:
         assert variable in (ROOT / "docs/operations.md").read_text()
 

@@ -16,12 +16,13 @@ from flower_kit import (
     configure,
     coordinator,
     first_request,
+    give,
+    job_of,
     make_nodes,
     one_round,
     own_arrays,
     refused,
     spends,
-    with_settings,
 )
 
 from fedpdm.choices import ALGORITHMS
@@ -31,16 +32,26 @@ from fedpdm.engines.flower.client.client import ACCOUNT, Node, answer, introduce
 from fedpdm.engines.flower.client.node_data import NodeSource, cut_norms
 from fedpdm.engines.flower.client.policy import load_policy
 from fedpdm.engines.flower.client.store import open_store
+from fedpdm.engines.flower.init import job_from
+from fedpdm.engines.flower.job import job_toml, parse_job
 from fedpdm.engines.flower.processes.status import client_status
+from fedpdm.engines.flower.protocol import Meeting
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.privacy.accounting import compose_gdp, gdp_epsilon
 from fedpdm.privacy.ledger import Ledger
 
+SLOTS = 40
+
 
 def federation():
-    test = own_arrays(0)
-    return federation_from_arrays([own_arrays(i) for i in range(3)], *test, class_names=[str(i) for i in range(CLASSES)])
+    """The clients' rows in their slots: an empty one is zero."""
+    padded = []
+    for client in range(3):
+        features, labels = own_arrays(client)
+        more = SLOTS - len(labels)
+        padded.append((np.pad(features, ((0, more), (0, 0))), np.pad(labels, (0, more))))
+    return federation_from_arrays(padded, *own_arrays(0), class_names=[str(i) for i in range(CLASSES)])
 
 
 SHARED = ["compression.kind=shared-randk", "compression.uplink=0.5"]
@@ -50,8 +61,9 @@ SHARED = ["compression.kind=shared-randk", "compression.uplink=0.5"]
 def test_the_model_is_the_simulators(algorithm: str, settings: list[str], tmp_path: Path) -> None:
     uneven = ["rounds.participants=2", "rounds.sampling=uniform", "rounds.all_first=true"]
     config = configure(f"algorithm.name={algorithm}", "privacy.participations=3", *uneven, *settings)
-    nodes = make_nodes(tmp_path, PERMISSIVE)
-    server = coordinator(tmp_path / "run", config, "simulation")
+    job = job_of(config=config, noise="simulation")
+    nodes = make_nodes(tmp_path, PERMISSIVE, job=job)
+    server = coordinator(tmp_path / "run", job)
     while not server.done:
         row, dropped = one_round(server, nodes)
         assert not dropped
@@ -62,10 +74,14 @@ def test_the_model_is_the_simulators(algorithm: str, settings: list[str], tmp_pa
     assert (row["uplink_bytes"], row["downlink_bytes"]) == (rows[-1]["uplink_bytes"], rows[-1]["downlink_bytes"])
 
 
+NO_MECHANISM = ["privacy.mechanism=none", "privacy.epsilon=", "privacy.clip="]
+
+
 def test_mini_batches_are_the_simulators(tmp_path: Path) -> None:
-    config = configure("local.batch_size=5", "privacy.mechanism=none", "privacy.epsilon=", "privacy.clip=")
-    nodes = make_nodes(tmp_path, PERMISSIVE)
-    server = coordinator(tmp_path / "run", config, "simulation")
+    config = configure("local.batch_size=5", *NO_MECHANISM)
+    job = job_of(config=config, noise="simulation")
+    nodes = make_nodes(tmp_path, PERMISSIVE, job=job)
+    server = coordinator(tmp_path / "run", job)
     while not server.done:
         one_round(server, nodes)
     simulation = build_simulation(config, federation())
@@ -75,22 +91,25 @@ def test_mini_batches_are_the_simulators(tmp_path: Path) -> None:
 
 
 def test_exact_noise_has_the_simulators_statistics(tmp_path: Path) -> None:
-    """Messages of one round from one model: their mean is the noiseless message, their spread what the simulator says."""
-    request = first_request(tmp_path / "run", "rounds.total=400", "privacy.participations=1", "privacy.epsilon=0.5")
-    nodes = make_nodes(tmp_path, PERMISSIVE)
-    quiet = first_request(tmp_path / "quiet", "privacy.mechanism=none", "privacy.epsilon=", "privacy.clip=")
-    config = configure("rounds.total=400", "privacy.participations=1", "privacy.epsilon=0.5")
-    messages = np.stack([_vector(answer(nodes[0], request._replace(job=f"job-{i}"))) for i in range(30)])
-    simulation = build_simulation(config, federation())
+    """Messages of one model in many rounds: their mean is the noiseless message, their spread what the simulator says."""
+    settings = ["rounds.total=400", "privacy.participations=40", "privacy.epsilon=2.0", "algorithm.name=fedavg"]
+    job = job_of(*settings)
+    nodes = make_nodes(tmp_path, PERMISSIVE, job=job)
+    request = first_request(tmp_path / "run", job)
+    messages, accepted = [], ""
+    for t in range(30):
+        reply = answer(nodes[0], request._replace(round=t, accepted=accepted))
+        messages.append(_vector(reply))
+        accepted = reply.message
+    messages = np.stack(messages)
+    simulation = build_simulation(configure(*settings), federation())
     assert simulation.plan is not None
-    sigma = 2 * simulation.plan.noise_multiplier * simulation.plan.sensitivity(1.0, 40)  # y moves twice as far as x
-    clipped = with_settings(quiet, problem={"loss": "softmax"})
+    sigma = simulation.plan.noise_multiplier * simulation.plan.sensitivity(1.0, SLOTS)
     noise = messages - messages.mean(axis=0)
     count = noise.size - messages.shape[1]
     measured = np.sqrt((noise**2).sum() / count)
     assert measured == pytest.approx(sigma, rel=4 / np.sqrt(2 * count))
     assert len({message.tobytes() for message in messages}) == len(messages)
-    assert refused(answer(nodes[0], clipped)) == ""
 
 
 def _vector(reply) -> np.ndarray:
@@ -101,8 +120,9 @@ def _vector(reply) -> np.ndarray:
 
 
 def test_the_ledger_holds_the_budget_that_the_server_planned(tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path)
-    server = coordinator(tmp_path / "run", configure())
+    job = job_of()
+    nodes = make_nodes(tmp_path, job=job)
+    server = coordinator(tmp_path / "run", job)
     while not server.done:
         assert not one_round(server, nodes)[1]
     epsilons = []
@@ -118,7 +138,7 @@ def test_the_ledger_holds_the_budget_that_the_server_planned(tmp_path: Path) -> 
 
 
 def test_one_example_moves_the_solution_by_less_than_the_noise_was_made_for(tmp_path: Path) -> None:
-    """The sensitivity on the ledger against real neighbours: a filled slot and an empty one."""
+    """The sensitivity on the ledger against real neighbours: a row more, and a row less. Client 1 has fewer rows than slots."""
     import fedpdm.engines.flower.client.work as work
 
     solutions = []
@@ -133,137 +153,158 @@ def test_one_example_moves_the_solution_by_less_than_the_noise_was_made_for(tmp_
         return privacy._replace(release_solution=release)
 
     original, work.secure = work.secure, spy
+    job = job_of()
     try:
         for place in range(2):
             folder = tmp_path / str(place)
             folder.mkdir()
-            nodes = make_nodes(folder)
+            nodes = make_nodes(folder, job=job)
             if place:
-                features, labels = own_arrays(0)
-                features[7] = 0.0
-                np.savez(folder / "own-0.npz", features=features, labels=labels, classes=CLASSES)
-            assert not answer(nodes[0], first_request(folder / "run")).refused
+                features, labels = (np.delete(part, 7, axis=0) for part in own_arrays(1))
+                np.savez(folder / "own-1.npz", features=features, labels=labels)
+            assert not answer(nodes[1], first_request(folder / "run", job, 1)).refused
     finally:
         work.secure = original
     assert solutions[0].dtype == np.float64
     moved = np.linalg.norm(solutions[0] - solutions[1])
-    bound = spends(nodes[0])[0].sensitivity
+    bound = spends(nodes[1])[0].sensitivity
     assert 0.05 * bound < moved < bound
 
 
-# A malicious server. Every request is refused by name, nothing is released, and nothing is spent.
+# Jobs that void the guarantee, held by a careless client nevertheless: each is refused by a code, and nothing is spent.
 VOIDING = {
-    "more noise-free epsilon": ({"privacy": {"epsilon": 40.0}}, "noise"),
-    "another clip": ({"privacy": {"clip": 1.4}, "data": {"radius": 3.0}, "local": {"step_size": 0.1}}, "clip"),
-    "a step size that expands": ({"local": {"step_size": 3.99}, "problem": {"beta": 0.1}}, "settings"),
-    "a step size beyond the policy": ({"local": {"step_size": 4.5}}, "step-size"),
-    "too many steps": ({"local": {"steps": 51}}, "steps"),
-    "more than one pass": ({"local": {"batch_size": 10, "steps": 5}}, "settings"),
-    "data-dependent stopping": ({"local": {"tolerance": 1e-3}, "privacy": {"mode": "contractive"}}, "settings"),
-    "no mechanism": ({"privacy": {"mechanism": "none", "epsilon": None, "clip": None}}, "mechanism"),
-    "the paper's mechanism": ({"privacy": {"mechanism": "paper"}}, "mechanism"),
-    "un-noised selection": ({"compression": {"uplink": 0.5, "kind": "topk"}}, "settings"),
-    "noise inside the solver": ({"privacy": {"mode": "every-step"}}, "mode"),
-    "an unknown setting": ({"privacy": {"noise": 0.0}}, "settings"),
+    "more noise-free epsilon": (["privacy.epsilon=40.0"], "noise"),
+    "another clip": (["privacy.clip=1.4", "data.radius=3.0", "local.step_size=0.1"], "clip"),
+    "a step size that expands": (["local.step_size=3.99", "problem.beta=0.1"], "settings"),
+    "a step size beyond the policy": (["local.step_size=4.5"], "step-size"),
+    "too many steps": (["local.steps=51"], "steps"),
+    "more than one pass": (["local.batch_size=10", "local.steps=5"], "settings"),
+    "data-dependent stopping": (["local.tolerance=1e-3", "privacy.mode=contractive"], "settings"),
+    "no mechanism": (NO_MECHANISM, "mechanism"),
+    "the paper's mechanism": (["privacy.mechanism=paper"], "mechanism"),
+    "noise inside the solver": (["privacy.mode=every-step"], "mode"),
+    "a radius beyond the policy": (["data.radius=200.0"], "radius"),
+    "too many rounds": (["rounds.total=200000", "privacy.participations=3"], "rounds"),
 }
 
 
 @pytest.mark.parametrize("name", VOIDING)
-def test_a_request_that_voids_the_guarantee_is_refused(name: str, tmp_path: Path) -> None:
-    changes, reason = VOIDING[name]
-    nodes = make_nodes(tmp_path)
-    request = first_request(tmp_path / "run")
-    reply = answer(nodes[0], with_settings(request, **changes))
-    assert refused(reply) == reason
-    assert reply.reason
+def test_a_job_that_voids_the_guarantee_is_refused(name: str, tmp_path: Path) -> None:
+    changes, code = VOIDING[name]
+    job, honest = job_of(*changes), job_of()
+    nodes = make_nodes(tmp_path, job=honest)
+    give(nodes[0], job)
+    request = first_request(tmp_path / "run", honest)
+    assert refused(answer(nodes[0], request._replace(job=job.digest))) == code
+    assert introduce(nodes[0], Meeting(job.digest)).refused == code
     assert not spends(nodes[0])
-    assert not refused(answer(nodes[0], request)), "the honest request is answered"
+    assert not refused(answer(nodes[0], request)), "the honest job is answered"
+
+
+def test_a_client_answers_jobs_that_it_holds_and_no_others(tmp_path: Path) -> None:
+    """A request carries no settings: a job that nobody approved, or whose file was changed, is not answered."""
+    job, other = job_of(), job_of("local.steps=5")
+    assert job.digest != job_of().digest, "a job is made once"
+    assert parse_job(job_toml(job)).digest == job.digest
+    nodes = make_nodes(tmp_path, job=job)
+    request = first_request(tmp_path / "run", job)
+    for name in (other.digest, "0" * 64):
+        assert refused(answer(nodes[0], request._replace(job=name))) == "job"
+        assert introduce(nodes[0], Meeting(name, job_toml(other))).refused == "job"
+    path = nodes[0].state_dir / "jobs" / f"{job.digest}.toml"
+    path.write_text(path.read_text().replace("steps = 4", "steps = 5"))
+    assert refused(answer(nodes[0], request)) == "job"
+    assert not spends(nodes[0])
 
 
 def test_seeded_noise_is_refused_unless_the_policy_allows_it(tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path)
-    request = first_request(tmp_path / "run", noise="simulation")
+    job = job_of(noise="simulation")
+    nodes = make_nodes(tmp_path, job=job)
+    request = first_request(tmp_path / "run", job)
     assert refused(answer(nodes[0], request)) == "noise"
-    assert refused(answer(nodes[0], request._replace(noise="none"))) == "noise"
     (tmp_path / "policy.toml").write_text(POLICY + '[allow]\nnoise = ["simulation"]\n')
     assert not refused(answer(nodes[0], request))
 
 
 def test_more_rounds_are_refused_by_the_job_then_by_the_budget_whatever_the_job_is_called(tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path)
-    server = coordinator(tmp_path / "run", configure())
-    request = server.requests([0])[0]
+    job, another, longer = job_of("rounds.total=6", "privacy.participations=3"), job_of(), job_of("rounds.total=10")
+    nodes = make_nodes(tmp_path, job=job)
+    give(nodes[0], another, longer)
+    request = first_request(tmp_path / "run", job)
     for t in range(3):
         reply = answer(nodes[0], request._replace(round=t))
         assert not reply.refused, reply.reason
         request = request._replace(accepted=reply.message)
-    assert refused(answer(nodes[0], request._replace(round=3))) == "participations"
-    for job in ("another", "a third"):
-        assert refused(answer(nodes[0], request._replace(job=job, round=0, accepted=""))) == "budget"
-    larger = with_settings(request, rounds={"total": 10})._replace(job="longer", accepted="")
-    replies = [refused(answer(nodes[0], larger._replace(round=t))) for t in range(10)]
-    assert set(replies) == {"budget"}, "less noise per round does not bring the budget back"
+    for t in (3, 6, 2**31 - 2):
+        assert refused(answer(nodes[0], request._replace(round=t))) == "participations"
+    fresh = request._replace(accepted="")
+    assert refused(answer(nodes[0], fresh._replace(job=another.digest, round=0))) == "budget"
+    replies = [refused(answer(nodes[0], fresh._replace(job=longer.digest, round=t))) for t in range(10)]
+    assert set(replies) <= {"budget", "participations"}, "less noise per round does not bring the budget back"
     assert len(spends(nodes[0])) == 3
 
 
 def test_the_budget_holds_over_many_small_jobs(tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path)
-    request = first_request(tmp_path / "run", "rounds.total=8")
-    granted = 0
-    for job in range(20):
-        granted += not refused(answer(nodes[0], request._replace(job=f"job-{job}")))
+    jobs = [job_of("rounds.total=8") for _ in range(12)]
+    nodes = make_nodes(tmp_path, job=jobs[0])
+    give(nodes[0], *jobs)
+    request = first_request(tmp_path / "run", jobs[0])
+    granted = sum(not refused(answer(nodes[0], request._replace(job=job.digest))) for job in jobs)
     assert granted == 8
     with Ledger(nodes[0].state_dir / "ledger.sqlite") as ledger:
         assert ledger.spent(ACCOUNT)[0] <= 1.0 + 1e-9
 
 
 def test_a_changed_policy_does_not_reset_the_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nodes = make_nodes(tmp_path)
-    request = first_request(tmp_path / "run")
+    job, next_job = job_of(), job_of()
+    nodes = make_nodes(tmp_path, job=job)
+    give(nodes[0], next_job)
+    request = first_request(tmp_path / "run", job)
     assert not refused(answer(nodes[0], request))
     (tmp_path / "policy.toml").write_text(POLICY.replace("epsilon = 1.0", "epsilon = 9.0"))
-    reply = answer(nodes[0], request._replace(job="next"))
-    assert refused(reply) == "budget"
+    assert refused(answer(nodes[0], request._replace(job=next_job.digest))) == "budget"
     assert "stay within" in capsys.readouterr().err
     (tmp_path / "policy.toml").write_text(POLICY.replace("epsilon = 1.0", "epsilon = 0.2"))
-    assert refused(answer(nodes[0], request._replace(job="next"))) == "budget", "a tighter one takes effect"
+    assert refused(answer(nodes[0], request._replace(job=next_job.digest))) == "budget", "a tighter one takes effect"
     assert client_status(nodes[0].state_dir)["budget"]["epsilon"] == 0.2
 
 
 def test_a_repeat_is_answered_with_the_same_bytes_and_spends_nothing(tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path)
-    request = first_request(tmp_path / "run")
+    job = job_of()
+    nodes = make_nodes(tmp_path, job=job)
+    request = first_request(tmp_path / "run", job)
     first = answer(nodes[0], request)
     assert answer(nodes[0], request) == first
     assert len(spends(nodes[0])) == 1
 
 
-@pytest.mark.parametrize("change", ["model", "settings", "accepted", "noise"])
+@pytest.mark.parametrize("change", ["model", "accepted"])
 def test_another_request_for_an_answered_round_is_refused(change: str, tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path, PERMISSIVE)
-    request = first_request(tmp_path / "run")
+    job = job_of()
+    nodes = make_nodes(tmp_path, PERMISSIVE, job=job)
+    request = first_request(tmp_path / "run", job)
     assert not refused(answer(nodes[0], request))
     other = {
-        "model": request._replace(vectors=first_request(tmp_path / "other", "seed=5").vectors),
-        "settings": with_settings(request, local={"steps": 5}),
+        "model": request._replace(vectors=first_request(tmp_path / "other", job_of("seed=5")).vectors),
         "accepted": request._replace(accepted="0" * 32),
-        "noise": request._replace(noise="simulation"),
     }[change]
     assert refused(answer(nodes[0], other)) == "repeat"
     assert len(spends(nodes[0])) == 1
 
 
 def test_rounds_do_not_go_back(tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path)
-    request = first_request(tmp_path / "run")
+    job = job_of()
+    nodes = make_nodes(tmp_path, job=job)
+    request = first_request(tmp_path / "run", job)
     assert not refused(answer(nodes[0], request._replace(round=2)))
     assert refused(answer(nodes[0], request._replace(round=1))) == "order"
 
 
 @pytest.mark.parametrize("bad", [b"", b"fp", b"pickle" * 20], ids=["nothing", "cut", "foreign"])
 def test_a_broken_model_is_refused_and_costs_nothing(bad: bytes, tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path)
-    request = first_request(tmp_path / "run")
+    job = job_of()
+    nodes = make_nodes(tmp_path, job=job)
+    request = first_request(tmp_path / "run", job)
     assert refused(answer(nodes[0], request._replace(vectors=bad))) == "model"
     assert not spends(nodes[0])
 
@@ -271,18 +312,20 @@ def test_a_broken_model_is_refused_and_costs_nothing(bad: bytes, tmp_path: Path)
 def test_a_huge_model_is_refused_whatever_the_data(tmp_path: Path) -> None:
     from fedpdm.compression.wire import encode, make_part
 
-    nodes = make_nodes(tmp_path)
-    request = first_request(tmp_path / "run", "algorithm.rho=0.5")
     for size, name in ((2e6, "model"), (9e5, "")):
+        job = job_of("algorithm.rho=0.5")
+        (tmp_path / str(size)).mkdir()
+        nodes = make_nodes(tmp_path / str(size), job=job)
         values = np.full((CLASSES, FEATURES), size, np.float32)
         vectors = encode([make_part(values, np.ones_like(values, bool))])
-        assert refused(answer(nodes[0], request._replace(vectors=vectors, job=str(size)))) == name
+        request = first_request(tmp_path / str(size) / "run", job)
+        assert refused(answer(nodes[0], request._replace(vectors=vectors))) == name
 
 
 def test_a_dual_moves_only_with_messages_that_the_server_used(tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path)
-    config = configure("rounds.total=4", "algorithm.server_rule=dual-memory")
-    server = coordinator(tmp_path / "run", config)
+    job = job_of("rounds.total=4", "algorithm.server_rule=dual-memory")
+    nodes = make_nodes(tmp_path, job=job)
+    server = coordinator(tmp_path / "run", job)
     for lost in (False, True, False, False):
         asked = server.requests(server.chosen())
         replies = [(i, answer(nodes[i], request)) for i, request in asked.items()]
@@ -298,8 +341,9 @@ def test_a_dual_moves_only_with_messages_that_the_server_used(tmp_path: Path) ->
 
 
 def test_an_old_copy_of_the_folder_is_noticed(tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path)
-    server = coordinator(tmp_path / "run", configure())
+    job = job_of()
+    nodes = make_nodes(tmp_path, job=job)
+    server = coordinator(tmp_path / "run", job)
     one_round(server, nodes)
     for file in nodes[0].state_dir.glob("state.sqlite*"):
         file.unlink()
@@ -353,8 +397,9 @@ def run_answer(tmp_path: Path, node: Node, request, *how: str) -> subprocess.Com
     ("where", "spent", "then"), [("solving", 0, "answered"), ("spent", 1, "spent"), ("kept", 1, "answered")]
 )
 def test_kill_minus_nine_of_the_clients_process(where: str, spent: int, then: str, tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path)
-    request = first_request(tmp_path / "run")
+    job = job_of()
+    nodes = make_nodes(tmp_path, job=job)
+    request = first_request(tmp_path / "run", job)
     assert run_answer(tmp_path, nodes[0], request, where).returncode == -9
     assert len(spends(nodes[0])) == spent
     again = run_answer(tmp_path, nodes[0], request, "unhurt").stdout
@@ -366,12 +411,13 @@ def test_kill_minus_nine_of_the_clients_process(where: str, spent: int, then: st
 
 def test_a_full_disk_releases_nothing_and_the_next_try_is_honest(tmp_path: Path) -> None:
     """A limit on the size of files stands in for the disk: it fails at every point of the step, one limit after another."""
-    request = first_request(tmp_path / "run")
+    job = job_of()
+    request = first_request(tmp_path / "run", job)
     outcomes = set()
     for limit in (0, 4_096, 24_000, 40_000, 60_000):
         folder = tmp_path / str(limit)
         folder.mkdir()
-        node = make_nodes(folder)[0]
+        node = make_nodes(folder, job=job)[0]
         said = run_answer(folder, node, request, "full", str(limit))
         assert said.returncode == 0, said.stderr
         assert "Traceback" not in said.stderr
@@ -382,14 +428,15 @@ def test_a_full_disk_releases_nothing_and_the_next_try_is_honest(tmp_path: Path)
         after = answer(node, request)
         assert len(spends(node)) == 1
         assert after.refused in ("", "spent")
-    assert "folder" in outcomes or "error" in outcomes
+    assert "node" in outcomes
 
 
 def test_two_processes_at_once_make_one_release(tmp_path: Path) -> None:
     import pickle
 
-    node = make_nodes(tmp_path)[0]
-    request = first_request(tmp_path / "run")
+    job = job_of()
+    node = make_nodes(tmp_path, job=job)[0]
+    request = first_request(tmp_path / "run", job)
     (tmp_path / "case").write_bytes(pickle.dumps((node, request)))
     command = [sys.executable, "-c", textwrap.dedent(KILL), str(tmp_path / "case"), "unhurt"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -400,31 +447,23 @@ def test_two_processes_at_once_make_one_release(tmp_path: Path) -> None:
 
 
 def test_the_status_tells_budget_rounds_and_last_message(tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path)
-    server = coordinator(tmp_path / "run", configure())
+    job = job_of()
+    nodes = make_nodes(tmp_path, job=job)
+    server = coordinator(tmp_path / "run", job)
     one_round(server, nodes)
     one_round(server, nodes)
-    answer(nodes[0], server.requests([0])[0]._replace(client=2))
+    answer(nodes[0], server.requests([0])[0]._replace(accepted="0" * 32))
     report = client_status(nodes[0].state_dir)
     assert report["budget"]["releases"] == 2
     assert 0 < report["budget"]["epsilon_spent"] < 1
     assert report["jobs"][0]["rounds"] == [0, 1]
     assert report["last_message"]["status"] == "pending"
-    assert report["refusals"][-1]["name"] == "client"
+    assert report["refusals"][-1]["name"] == "state"
+    assert report["jobs"][0]["epsilon_spent"] == pytest.approx(report["budget"]["epsilon_spent"])
+    assert report["jobs"][0]["epsilon_most"] == pytest.approx(1.0)
+    assert report["today"] == {"introductions": 0, "requests": 3, "refusals": 1, "jobs": 0, "bytes": report["today"]["bytes"]}
     with pytest.raises(UserError, match="holds no client's state"):
         client_status(tmp_path / "nowhere")
-
-
-def test_what_is_wrong_with_the_data_stays_at_the_client(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nodes = make_nodes(tmp_path)
-    features, labels = own_arrays(0)
-    features[3, 2] = np.nan
-    np.savez(tmp_path / "own-0.npz", features=features, labels=labels, classes=CLASSES)
-    request = first_request(tmp_path / "run")
-    for said in (answer(nodes[0], request), introduce(nodes[0], request)):
-        assert said.refused == "data"
-        assert "row" not in said.reason
-    assert "row 3, column 2" in capsys.readouterr().err
 
 
 def test_a_node_needs_a_state_folder_and_a_policy(tmp_path: Path) -> None:
@@ -433,10 +472,11 @@ def test_a_node_needs_a_state_folder_and_a_policy(tmp_path: Path) -> None:
         del settings[missing]
         with pytest.raises(ConfigError, match=missing):
             node_of(settings)
-    node = make_nodes(tmp_path)[0]
-    request = first_request(tmp_path / "run")
+    job = job_of()
+    node = make_nodes(tmp_path, job=job)[0]
+    request = first_request(tmp_path / "run", job)
     (tmp_path / "policy.toml").unlink()
-    assert refused(answer(node, request)) == "settings"
+    assert refused(answer(node, request)) == "node"
     for text in ("[budget]\nepsilon = 0\ndelta = 1e-5", "[budget", "[limits]\nsteps_max = 3", '[budget]\nepsilon="1"'):
         (tmp_path / "policy.toml").write_text(text)
         with pytest.raises(ConfigError, match=r"policy\.toml"):
@@ -453,8 +493,8 @@ def test_norms_are_cut_in_full_precision() -> None:
     assert np.array_equal(cut_norms(inside, 0.5), inside.astype(np.float64))
 
 
-def test_a_table_is_encoded_by_the_public_schema_whatever_rows_a_node_has(tmp_path: Path) -> None:
-    """Two nodes with different rows, levels and labels have the same features; the model is the simulator's."""
+def test_a_table_is_encoded_by_the_jobs_schema_whatever_rows_a_node_has(tmp_path: Path) -> None:
+    """Two nodes with different rows, levels and labels have the same features; another schema is refused by digest."""
     schema = Path(__file__).parents[2] / "examples" / "hospital" / "hospital.schema.toml"
     make_table = schema.parent / "make_table.py"
     subprocess.run([sys.executable, str(make_table), str(tmp_path / "all.csv")], check=True, timeout=60)
@@ -463,31 +503,31 @@ def test_a_table_is_encoded_by_the_public_schema_whatever_rows_a_node_has(tmp_pa
         (tmp_path / f"{client}.csv").write_text("\n".join([header, *rows[client * 40 : client * 40 + 40]]) + "\n")
     polars.read_csv(tmp_path / "1.csv").write_parquet(tmp_path / "1.parquet")
     (tmp_path / "policy.toml").write_text(PERMISSIVE)
+    settings = ["data.features=raw", "data.scaling=bounded", "data.name=own", "data.clients=2", "rounds.participants=0"]
+    job = job_from(
+        "table", [*settings, "rounds.total=3", "privacy.mechanism=sound", "privacy.epsilon=1"], slots=50, schema=schema
+    )
     nodes = [
         Node(NodeSource(i, tmp_path / name, schema, None), tmp_path / f"client-{i}", tmp_path / "policy.toml")
         for i, name in enumerate(("0.csv", "1.parquet"))
     ]
-    config = configure("data.name=own", "data.clients=2", "rounds.participants=0", "data.scaling=bounded")
-    server = coordinator(tmp_path / "shape", config)
-    said = [introduce(node, server.introduction()) for node in nodes]
-    assert {(who.features, who.classes, who.refused) for who in said} == {(said[0].features, 2, "")}
-    server = coordinator(tmp_path / "run", config, shape=(2, said[0].features))
+    for node in nodes:
+        give(node, job)
+        assert not introduce(node, Meeting(job.digest)).refused
+    server = coordinator(tmp_path / "run", job)
     assert not one_round(server, nodes)[1]
-    lacking = Node(nodes[0].source._replace(schema=None), tmp_path / "lacking", tmp_path / "policy.toml")
-    assert introduce(lacking, server.introduction()).refused == "data"
-    # what would make the public number of examples tell, or spend what no ledger knows of
-    unlabelled, paid = tmp_path / "unlabelled.csv", tmp_path / "paid.toml"
-    unlabelled.write_text("\n".join([header, *rows[:9], rows[9].rpartition(",")[0] + ","]) + "\n")
-    paid.write_text(schema.read_text() + "\n[cost]\nepsilon = 0.5\ndelta = 1e-6\n")
-    for source in (NodeSource(0, unlabelled, schema, None), NodeSource(0, tmp_path / "0.csv", paid, None)):
-        node = Node(source, tmp_path / "other", tmp_path / "policy.toml")
-        assert introduce(node, server.introduction()).refused == "data"
+    text = schema.read_text()
+    swapped = tmp_path / "swapped.toml"
+    for old, new in (('classes = ["no", "yes"]', 'classes = ["yes", "no"]'), ("high = 100", "high = 130")):
+        assert old in text
+        swapped.write_text(text.replace(old, new))
+        node = Node(nodes[0].source._replace(schema=swapped), tmp_path / "other", tmp_path / "policy.toml")
+        give(node, job)
+        assert introduce(node, Meeting(job.digest)).refused == "schema"
+        assert refused(answer(node, server.requests([0])[0])) in ("schema", "state")
 
 
-def test_the_server_cannot_name_a_file_of_the_node(tmp_path: Path) -> None:
-    (tmp_path / "policy.toml").write_text(PERMISSIVE)
-    node = Node(NodeSource(0, None, None, None), tmp_path / "client", tmp_path / "policy.toml")
-    request = first_request(tmp_path / "run")
+def test_a_job_cannot_name_a_file_of_the_node() -> None:
     for name in ("/etc/passwd", "../secret.csv", "sklearn:wine"):
-        reply = answer(node, with_settings(request, data={"name": name}))
-        assert refused(reply) == "data-path"
+        with pytest.raises(ConfigError, match="reads its own data-path alone"):
+            job_of(config=configure().model_copy(update={"data": configure().data.model_copy(update={"name": name})}))

@@ -13,8 +13,13 @@ import pytest
 from flower_kit import COMPILED, PERMISSIVE
 
 from fedpdm.config import validate
+from fedpdm.data import Federation
 from fedpdm.data.prepare import build_federation
+from fedpdm.engines.flower.client.approve import approve
+from fedpdm.engines.flower.client.policy import load_policy
 from fedpdm.engines.flower.client.store import open_store
+from fedpdm.engines.flower.init import job_from
+from fedpdm.engines.flower.job import job_toml
 from fedpdm.engines.flower.processes.keys import make_certificates, make_node_key
 from fedpdm.engines.flower.processes.launch import CONNECTION, LocalFederation
 from fedpdm.engines.flower.processes.status import client_status
@@ -39,10 +44,13 @@ SETTINGS: dict[str, Any] = {
     "algorithm.server_rule": "dual-memory",
     "privacy.mechanism": "sound",
     "privacy.epsilon": 2.0,
-    "flower.timeout": 120.0,
-    "flower.wait": 120.0,
-    "flower.nodes": 2,
 }
+OPTIONS: dict[str, Any] = {"timeout": 120.0, "wait": 120.0, "nodes": 2}
+
+
+def in_slots(federation: Federation) -> Federation:
+    """The clients' rows in as many slots as the largest has: an empty one is zero."""
+    return federation._replace(sizes=np.full_like(federation.sizes, federation.max_size))
 
 
 class Site:
@@ -63,10 +71,24 @@ class Site:
         own = {"client": client, "state-dir": str(self.state(client)), "policy": str(self.folder / "policy.toml")}
         self.flower.start_node(f"node-{client}", self.keys[client], own)
 
-    def begin(self, name: str, **settings: Any) -> tuple[int, Path]:
-        out = self.folder / name
-        changed = {key.replace("__", "."): value for key, value in settings.items()}
-        return self.flower.submit(SETTINGS | changed | {"flower.out": str(out)}), out
+    def begin(
+        self, name: str, options: dict[str, Any] | None = None, noise: str = "secure", **settings: Any
+    ) -> tuple[int, Path]:
+        """Make a job that both clients hold, and submit it; once more under the same name, it is the same job."""
+        out, path = self.folder / name, self.folder / f"{name}.toml"
+        changed = SETTINGS | {key.replace("__", "."): value for key, value in settings.items()}
+        if not path.exists():
+            chosen = [f"{key}={json.dumps(value)}" for key, value in changed.items()]
+            job = job_from(
+                "demo",
+                ["data.features=raw", "data.basis=none", "compression.values=float32", "privacy.clip=", *chosen],
+                slots=None,
+                noise=noise,
+            )
+            path.write_text(job_toml(job))
+            for client in range(2):
+                approve(self.state(client), job, load_policy(self.folder / "policy.toml"))
+        return self.flower.submit(OPTIONS | (options or {}) | {"job": str(path), "out": str(out)}), out
 
     def wait(self, what: Any, seconds: float = 400.0) -> None:
         until = time.monotonic() + seconds
@@ -108,12 +130,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def test_the_model_of_real_processes_is_the_simulators(site: Site) -> None:
-    _, out = site.begin("same", flower__noise="simulation", rounds__total=2)
+    _, out = site.begin("same", noise="simulation", rounds__total=2)
     summary = site.finish(out)
     assert summary["messages_used"] == 4
     manifest = json.loads((out / "manifest.json").read_bytes())
     config = validate(manifest["config"])
-    simulation = build_simulation(config, build_federation(config))
+    simulation = build_simulation(config, in_slots(build_federation(config)))
     rows = list(simulation.run())
     np.testing.assert_allclose(read_models(out)["model"], simulation.model, atol=2e-6)
     assert summary["test_accuracy"] == pytest.approx(rows[-1]["test_accuracy"], abs=1e-6)
@@ -131,7 +153,7 @@ def test_an_unregistered_node_and_one_that_trusts_another_authority_stay_outside
 
 
 def test_fewer_nodes_than_asked_for_are_waited_for_and_then_named(site: Site) -> None:
-    run, _ = site.begin("few", data__clients=3, flower__nodes=3, flower__wait=3.0)
+    run, _ = site.begin("few", {"nodes": 3, "wait": 3.0}, data__clients=3, rounds__participants=3)
     site.wait(lambda: site.flower.status(run)[0].startswith("finished"))
     state, words = site.flower.status(run)
     assert state == "finished:failed"
@@ -160,7 +182,7 @@ def test_a_clients_process_and_its_supernode_are_killed(site: Site) -> None:
     """The process after its message is on disk and before it left; then the node, which comes back under the same key."""
     site.state(0).mkdir(exist_ok=True)
     site.state(0).joinpath("die-at-kept").touch()
-    _, out = site.begin("client", flower__nodes=1, flower__timeout=30.0)
+    _, out = site.begin("client", {"nodes": 1, "timeout": 30.0})
     site.wait(lambda: not site.state(0).joinpath("die-at-kept").exists())
     site.flower.kill("node-0")
     site.start_node(0)

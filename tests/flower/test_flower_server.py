@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flower_kit import CLASSES, FEATURES, PERMISSIVE, configure, coordinator, make_nodes, one_round
+from flower_kit import CLASSES, FEATURES, PERMISSIVE, coordinator, job_of, make_nodes, one_round
 
 from fedpdm.compression.wire import encode, make_part
 from fedpdm.engines.flower.client.client import answer
-from fedpdm.engines.flower.protocol import Introduction, Refused, Reply, Request, pack, unpack
+from fedpdm.engines.flower.job import job_toml
+from fedpdm.engines.flower.protocol import Introduction, Meeting, Refused, Reply, Request, pack, unpack
 from fedpdm.engines.flower.server.app import read_run_config
 from fedpdm.errors import ConfigError, UserError
 
@@ -36,7 +37,7 @@ def poisoned(value: float) -> bytes:
 
 @pytest.fixture
 def server(tmp_path: Path):
-    return coordinator(tmp_path / "run", configure())
+    return coordinator(tmp_path / "run", job_of())
 
 
 BAD = {
@@ -48,7 +49,7 @@ BAD = {
     "infinite": lambda r: Reply.of(r, poisoned(math.inf)),
     "huge": lambda r: Reply.of(r, poisoned(1e20)),
     "of another round": lambda r: Reply.of(r._replace(round=7), message()),
-    "of another job": lambda r: Reply.of(r._replace(job="other"), message()),
+    "of another job": lambda r: Reply.of(r._replace(job="0" * 64), message()),
     "for another client": lambda r: Reply.of(r._replace(client=1), message()),
     "of another size": lambda r: Reply.of(r, message(MODEL[:, :-1])),
     "of two vectors": lambda r: Reply.of(r, encode([make_part(MODEL, np.ones(MODEL.shape, bool))] * 2)),
@@ -61,7 +62,7 @@ BAD = {
 def test_a_bad_reply_is_dropped_by_name_and_leaves_no_trace_in_the_model(name: str, tmp_path: Path) -> None:
     models = []
     for replies in ([1, 2], [0, 1, 2]):
-        server = coordinator(tmp_path / str(len(replies)), configure())
+        server = coordinator(tmp_path / str(len(replies)), job_of())
         asked = server.requests(server.chosen())
         said = [(i, Reply.of(asked[i], message(MODEL * (i + 1)))) for i in (1, 2)]
         if 0 in replies:
@@ -108,14 +109,14 @@ def test_a_round_without_replies_leaves_the_model_and_goes_on(server) -> None:
 
 def test_a_killed_server_goes_on_from_its_checkpoint_to_the_same_model(tmp_path: Path) -> None:
     """kill -9 after a round's requests were answered and before it was finished: the same requests get the same bytes."""
-    config = configure("rounds.total=3", "algorithm.server_rule=dual-memory")
-    nodes = make_nodes(tmp_path)
-    server = coordinator(tmp_path / "run", config)
+    job = job_of("rounds.total=3", "algorithm.server_rule=dual-memory")
+    nodes = make_nodes(tmp_path, job=job)
+    server = coordinator(tmp_path / "run", job)
     one_round(server, nodes)
     asked = server.requests(server.chosen())
     lost = [answer(nodes[i], request) for i, request in asked.items()]
     shutil.copytree(tmp_path / "run", tmp_path / "left behind")
-    again = coordinator(tmp_path / "left behind", config)
+    again = coordinator(tmp_path / "left behind", job)
     assert (again.round, again.job) == (1, server.job)
     assert again.requests(again.chosen()) == asked
     assert [answer(nodes[i], request) for i, request in asked.items()] == lost
@@ -134,7 +135,8 @@ sys.path.insert(0, sys.argv[2])
 import flower_kit as kit
 from fedpdm.engines.flower.protocol import Reply
 from test_flower_server import message
-server = kit.coordinator(Path(sys.argv[1]), kit.configure("rounds.total=200"))
+from fedpdm.engines.flower.job import read_job
+server = kit.coordinator(Path(sys.argv[1]), read_job(Path(sys.argv[3])))
 while True:
     asked = server.requests([0, 1, 2])
     server.take(asked, [(i, Reply.of(r, message())) for i, r in asked.items()])
@@ -143,7 +145,10 @@ while True:
 
 
 def test_kill_minus_nine_while_the_server_writes(tmp_path: Path) -> None:
+    job = job_of("rounds.total=200")
+    (tmp_path / "job.toml").write_text(job_toml(job))
     command = [sys.executable, "-c", WRITE_THEN_DIE, str(tmp_path / "run"), str(Path(__file__).parent)]
+    command.append(str(tmp_path / "job.toml"))
     for least in (2, 4):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
@@ -153,17 +158,15 @@ def test_kill_minus_nine_while_the_server_writes(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         process.stdout.close()
-        server = coordinator(tmp_path / "run", configure("rounds.total=200"))
+        server = coordinator(tmp_path / "run", job)
         assert server.round >= least
         assert [row["round"] for row in server.folder.rows()] == list(range(1, server.round + 1))
 
 
 def test_another_run_is_not_gone_on_with(tmp_path: Path) -> None:
-    coordinator(tmp_path / "run", configure())
-    with pytest.raises(ConfigError, match="other settings"):
-        coordinator(tmp_path / "run", configure("rounds.total=9"))
-    with pytest.raises(ConfigError, match="other noise"):
-        coordinator(tmp_path / "run", configure(), "simulation")
+    coordinator(tmp_path / "run", job_of())
+    with pytest.raises(ConfigError, match="another job"):
+        coordinator(tmp_path / "run", job_of())
 
 
 def test_a_full_disk_ends_the_round_before_its_checkpoint(tmp_path: Path, server) -> None:
@@ -174,9 +177,10 @@ def test_a_full_disk_ends_the_round_before_its_checkpoint(tmp_path: Path, server
 
 
 def test_the_run_folder_says_what_noise_it_was_and_promises_nothing_for_simulated_noise(tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path, PERMISSIVE)
     for noise, promised in (("secure", True), ("simulation", False)):
-        server = coordinator(tmp_path / noise, configure("rounds.total=1"), noise)
+        job = job_of("rounds.total=1", noise=noise)
+        nodes = make_nodes(tmp_path, PERMISSIVE, job=job)
+        server = coordinator(tmp_path / noise, job)
         one_round(server, nodes)
         summary = server.finish()
         assert json.loads((tmp_path / noise / "manifest.json").read_text())["noise"].startswith(noise[:6])
@@ -185,8 +189,8 @@ def test_the_run_folder_says_what_noise_it_was_and_promises_nothing_for_simulate
 
 
 def test_records_survive_the_way_and_nothing_else_does() -> None:
-    request = Request("job", 3, 1, "{}", "secure", "abc", message())
-    for value in (request, Reply.of(request, message()), Introduction(1, 40, 6, 3)):
+    request = Request("train", "0" * 64, 3, 1, "abc", message())
+    for value in (request, Reply.of(request, message()), Introduction(1), Meeting("0" * 64, "text")):
         assert unpack(type(value), pack(value)) == value
     records = pack(request)
     with pytest.raises(Refused, match="malformed"):
@@ -194,22 +198,26 @@ def test_records_survive_the_way_and_nothing_else_does() -> None:
     records["fedpdm"]["round"] = "3"  # type: ignore[index]
     with pytest.raises(Refused, match="round differ"):
         unpack(Request, records)
-    records["fedpdm"]["protocol"] = 2  # type: ignore[index]
-    with pytest.raises(Refused, match="protocol 1"):
+    records["fedpdm"]["protocol"] = 1  # type: ignore[index]
+    with pytest.raises(Refused, match="protocol 2"):
         unpack(Request, records)
     del records["fedpdm"]
     with pytest.raises(Refused, match="another app"):
         unpack(Request, records)
 
 
-def test_the_run_config_has_our_keys_and_says_what_is_wrong() -> None:
-    config, options = read_run_config({"rounds.total": 7, "privacy.clip": "", "flower.out": "runs/x", "flower.timeout": 5})
-    assert (config.rounds.total, config.privacy.clip, options.timeout) == (7, None, 5.0)
+def test_the_run_config_names_a_job_and_says_what_is_wrong(tmp_path: Path) -> None:
+    job = job_of()
+    path = tmp_path / "job.toml"
+    path.write_text(job_toml(job))
+    named = {"flower.job": str(path), "flower.out": "runs/x"}
+    read, options = read_run_config(named | {"flower.timeout": 5, "flower.data_dir": ""})
+    assert (read.digest, options.timeout) == (job.digest, 5.0)
     for wrong, words in (
-        ({"rounds.totl": 7, "flower.out": "x"}, "rounds.total"),
-        ({"rounds.total": "many", "flower.out": "x"}, "rounds.total='many'"),
-        ({}, "flower.out"),
-        ({"flower.out": "x", "flower.noise": "loud"}, "flower.noise"),
+        (named | {"rounds.total": 7}, "rounds.total: what is trained stands in the job's file"),
+        ({"flower.job": str(path)}, "flower.out"),
+        (named | {"flower.loud": "x"}, "flower.loud"),
+        (named | {"flower.job": str(tmp_path / "none")}, "cannot be read"),
     ):
         with pytest.raises(ConfigError, match=words):
             read_run_config(wrong)

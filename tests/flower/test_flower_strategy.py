@@ -7,48 +7,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flower_kit import CLASSES, PERMISSIVE, own_arrays
+from flower_kit import PERMISSIVE, job_of, make_nodes
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 import fedpdm.engines.flower.server.strategy as strategy
 from fedpdm.engines.flower.client.app import app
+from fedpdm.engines.flower.job import job_toml
+from fedpdm.engines.flower.processes.status import client_status
 from fedpdm.engines.flower.protocol import Reply, pack, unpack
 from fedpdm.engines.flower.server.app import train
 from fedpdm.errors import UserError
 
-SETTINGS: dict[str, Any] = {
-    "data.name": "own",
-    "data.clients": 3,
-    "rounds.total": 3,
-    "rounds.participants": 0,
-    "rounds.all_first": False,
-    "local.steps": 2,
-    "local.batch_size": 0,
-    "local.step_size": 1.0,
-    "algorithm.name": "scaffold",
-    "privacy.mechanism": "sound",
-    "privacy.epsilon": 2.0,
-    "flower.test": "none",
-    "flower.nodes": 2,
-    "flower.wait": 0.5,
-    "flower.timeout": 0.3,
-}
+SETTINGS = ["rounds.participants=0", "local.steps=2", "algorithm.name=scaffold", "privacy.epsilon=2.0"]
+OPTIONS: dict[str, Any] = {"flower.nodes": 2, "flower.wait": 0.5, "flower.timeout": 0.3}
+
+
+def run_config(grid: "OneProcess", name: str = "run") -> dict[str, Any]:
+    return OPTIONS | {"flower.job": str(grid.folder / "job.toml"), "flower.out": str(grid.folder / name)}
 
 
 class OneProcess(Grid):
     """Nodes by id; what a test puts into `spoil` happens to their replies."""
 
-    def __init__(self, folder: Path, nodes: dict[int, int]) -> None:
-        import numpy as np
-
+    def __init__(self, folder: Path, nodes: dict[int, int], *settings: str, **others: Any) -> None:
         self.nodes: dict[int, Context] = {}
         self.folder = folder
-        (folder / "policy.toml").write_text(PERMISSIVE)
-        for client in range(3):
-            features, labels = own_arrays(client)
-            np.savez(folder / f"{client}.npz", features=features, labels=labels, classes=CLASSES)
+        job = job_of(*SETTINGS, *settings, **others)
+        (folder / "job.toml").write_text(job_toml(job))
+        make_nodes(folder, PERMISSIVE, job=job)
         for node, client in nodes.items():
             self.connect(node, client)
         self.spoil: dict[int, Callable[[Message, Message], list[Message]]] = {}
@@ -56,7 +44,7 @@ class OneProcess(Grid):
 
     def connect(self, node: int, client: int) -> None:
         own = {"client": client, "state-dir": str(self.folder / f"client-{client}"), "policy": str(self.folder / "policy.toml")}
-        own["data-path"] = str(self.folder / f"{client}.npz")
+        own["data-path"] = str(self.folder / f"own-{client}.npz")
         self.nodes[node] = Context(0, node, own, RecordDict(), {})  # type: ignore[arg-type]
 
     def set_run(self, run: Any) -> None: ...
@@ -101,11 +89,11 @@ def quick(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
 
 def test_a_job_through_server_app_and_client_app(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     grid = OneProcess(tmp_path, {11: 0, 12: 1, 13: 2})
-    summary = train(grid, SETTINGS | {"flower.out": str(tmp_path / "run")})
+    summary = train(grid, run_config(grid))
     assert summary["messages_used"] == 9
-    assert "client 2 is there (31 examples)" in caplog.text
+    assert "client 2 is there" in caplog.text
     assert "round 3 of 3: 3 messages used, 0 missing" in caplog.text
-    again = train(grid, SETTINGS | {"flower.out": str(tmp_path / "run")})
+    again = train(grid, run_config(grid))
     assert again == summary, "a finished run is left alone"
 
 
@@ -126,9 +114,9 @@ BAD = {
 def test_what_is_wrong_with_a_reply_is_logged_by_name_and_the_run_goes_on(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    grid = OneProcess(tmp_path, {11: 0, 12: 1, 13: 2})
+    grid = OneProcess(tmp_path, {11: 0, 12: 1, 13: 2}, "rounds.total=1")
     grid.spoil[11] = BAD[name]
-    summary = train(grid, SETTINGS | {"flower.out": str(tmp_path / "run"), "rounds.total": 1})
+    summary = train(grid, run_config(grid))
     assert f"round 1, client 0: {name}" in caplog.text
     assert summary["messages_used"] == (3 if name == "duplicate" else 2)
 
@@ -143,7 +131,7 @@ def test_a_node_that_came_back_under_a_new_id_takes_the_place_of_the_silent_one(
         return []
 
     grid.spoil[11] = falls_silent
-    summary = train(grid, SETTINGS | {"flower.out": str(tmp_path / "run")})
+    summary = train(grid, run_config(grid))
     assert "client 0 is connected already; node 21 is kept in reserve" in caplog.text
     # lost in round 1; in round 2 the newcomer was met and in reserve while the silent one was asked once more
     assert summary["messages_used"] == 7
@@ -154,6 +142,25 @@ def test_a_node_that_came_back_under_a_new_id_takes_the_place_of_the_silent_one(
 def test_too_few_nodes_end_the_run_with_the_way_out(tmp_path: Path) -> None:
     grid = OneProcess(tmp_path, {11: 0})
     with pytest.raises(UserError, match=r"1 of 2 clients are connected after 0\.5 s"):
-        train(grid, SETTINGS | {"flower.out": str(tmp_path / "run")})
+        train(grid, run_config(grid))
     grid.connect(12, 1)
-    assert train(grid, SETTINGS | {"flower.out": str(tmp_path / "run")})["rounds"] == 3
+    assert train(grid, run_config(grid))["rounds"] == 3
+
+
+def test_clients_evaluate_the_model_on_rows_that_they_hold_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Noised counts of all clients, after the second and the last round: on their ledgers, in the log, in the summary."""
+    evaluation = {"share": 0.3, "every": 2, "epsilon": 40.0}
+    grid = OneProcess(tmp_path, {11: 0, 12: 1, 13: 2}, evaluation=evaluation)
+    summary = train(grid, run_config(grid))
+    rows = [json.loads(line) for line in (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in rows] == [2, 3]
+    assert summary["evaluation"] == rows[-1]
+    assert rows[-1]["clients"] == 3
+    assert rows[-1]["rows"] == pytest.approx(0.3 * 96, abs=25), "a share of all rows, with noise"
+    assert 0 <= rows[-1]["accuracy"] <= 1
+    assert "on held-out rows of 3 clients: accuracy" in caplog.text
+    assert summary["epsilon"] > 40, "the evaluations are part of what was spent"
+    state = client_status(tmp_path / "client-0")
+    assert state["jobs"][0]["evaluations"] == 2
+    assert state["budget"]["releases"] == 5
+    assert state["jobs"][0]["epsilon_spent"] == pytest.approx(summary["epsilon"])

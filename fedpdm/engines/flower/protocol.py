@@ -1,11 +1,12 @@
 """What server and client say to each other, and how it travels in Flower's records.
 
-A request is one round's work for one client, a reply its message or a refusal by name. Vectors travel as the bytes of
-`fedpdm.compression.wire`, never as pickled arrays.
+A meeting asks a node who it is, a request is one round's work for one client, a reply its message or a refusal by a code of a
+closed list. Vectors travel as the bytes of `fedpdm.compression.wire`, never as pickled arrays.
 """
 
 import hashlib
 import json
+import re
 from typing import Any, NamedTuple, Self, TypeVar
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
@@ -13,10 +14,61 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from fedpdm.errors import UserError
 from fedpdm.version import __version__
 
-__all__ = ["PROTOCOL", "Request", "Reply", "Introduction", "Refused", "pack", "unpack"]
+__all__ = [
+    "PROTOCOL",
+    "REFUSALS",
+    "LONGEST_OFFER",
+    "Meeting",
+    "Request",
+    "Reply",
+    "Introduction",
+    "Refused",
+    "is_digest",
+    "pack",
+    "unpack",
+    "check_meeting",
+    "check_request",
+]
 
-PROTOCOL = 1
+PROTOCOL = 2
+LAST_ROUND = 2**31 - 2  # rounds are 32-bit numbers on the way
+LONGEST_OFFER = 4 * 2**20  # characters of a job that a server offers
 _RECORD, _VECTORS, _WIRE = "fedpdm", "vectors", "fedpdm.wire"
+_DIGEST, _MESSAGE = re.compile(r"[0-9a-f]{64}"), re.compile(r"(?:[0-9a-f]{32})?")
+
+# Every refusal of a client that a server can see. None of the codes and none of the texts depends on a row; what a refusal
+# was about in detail stays in the node's own log.
+REFUSALS: dict[str, str] = {
+    "malformed": "The request is not one that this release of fedpdm makes.",
+    "client": "The request is for another client.",
+    "job": "This client has not approved the job.",
+    "schema": "This client's table has another schema than the job.",
+    "settings": "The job's settings contradict each other, void its bound, or are out of bounds.",
+    "algorithm": "This client's policy does not allow the job's algorithm.",
+    "mechanism": "This client's policy does not allow the job's mechanism.",
+    "mode": "This client's policy does not allow the job's mode, or noise cannot be made exact in it.",
+    "map": "This client's policy does not allow the job's feature map, its options or its seed.",
+    "noise": "This client's policy asks for more noise, or for noise that is drawn securely.",
+    "steps": "This client's policy allows fewer local steps.",
+    "step-size": "This client's policy allows smaller steps only.",
+    "radius": "This client's policy does not allow the job's radius.",
+    "clip": "This client's policy allows a smaller clip only.",
+    "rounds": "This client's policy allows fewer rounds.",
+    "slots": "This client's policy allows fewer slots.",
+    "evaluation": "This client's policy does not allow this evaluation, or the job has none.",
+    "participations": "The job, or this client's policy, allows no further participation.",
+    "jobs": "This client's policy allows no further job.",
+    "budget": "This client's budget does not hold the release.",
+    "spent": "The round was paid for, but its message was lost: it is not made again.",
+    "repeat": "The round was answered, for another request: a round is answered once.",
+    "order": "The round is over: this client has answered a later one.",
+    "state": "Server and client disagree about the last message that was used: one of the two is an old copy.",
+    "model": "The model is damaged, not finite, or too large for exact noise.",
+    "rate": "This client has had as many requests or refusals today as its policy allows.",
+    "disk": "This client's policy allows no more bytes on disk.",
+    "busy": "Another process works for this client.",
+    "node": "Something is wrong at the node; its own log says what.",
+}
 
 
 class Refused(UserError):
@@ -30,14 +82,20 @@ class Refused(UserError):
         return f"{self.name}: {self.reason}"
 
 
-class Request(NamedTuple):
-    """One round's work for one client."""
+class Meeting(NamedTuple):
+    """What a node is asked when the server meets it."""
 
-    job: str  # our own name of the training, which outlives Flower's runs
+    job: str  # the job's digest
+    offer: str = ""  # the job's file, for clients that take any job within their limits
+
+
+class Request(NamedTuple):
+    """One round's work for one client. It carries no settings: the client holds the job itself."""
+
+    task: str  # "train" or "evaluate"
+    job: str  # the job's digest
     round: int  # counted from 0
     client: int
-    settings: str  # the whole Config as JSON
-    noise: str  # "secure", or "simulation" for experiments with public data
     accepted: str  # the client's last message that the server used; "" if there is none
     vectors: bytes = b""  # the broadcast
 
@@ -53,14 +111,14 @@ class Reply(NamedTuple):
     round: int
     client: int
     message: str = ""  # its name, by which the server acknowledges it
-    refused: str = ""  # name of the refusal
+    refused: str = ""  # a key of REFUSALS
     reason: str = ""
     vectors: bytes = b""
 
     @classmethod
     def of(cls, request: Request, vectors: bytes) -> Self:
         """The reply that carries `vectors`, named after its content."""
-        return cls(request.job, request.round, request.client, message=_digest(*request[:3], vectors), vectors=vectors)
+        return cls(*request[1:4], message=_digest(*request[1:4], vectors), vectors=vectors)
 
     @property
     def genuine(self) -> bool:
@@ -69,18 +127,24 @@ class Reply(NamedTuple):
 
 
 class Introduction(NamedTuple):
-    """What a node says about itself when the server meets it: all of it is public."""
+    """What a node says about itself when the server meets it. Nothing of it comes from its rows, not even their number."""
 
     client: int
-    examples: int  # the public number n of places for examples
-    features: int
-    classes: int
     refused: str = ""
     reason: str = ""
     version: str = __version__
 
 
-Said = TypeVar("Said", Request, Reply, Introduction)
+Said = TypeVar("Said", Meeting, Request, Reply, Introduction)
+
+
+def is_digest(text: str) -> bool:
+    """Whether a job may be called so; anything else is no name of a job, nor of a file.
+
+    >>> is_digest("0" * 64), is_digest("../state"), is_digest("")
+    (True, False, False)
+    """
+    return _DIGEST.fullmatch(text) is not None
 
 
 def _digest(*parts: Any) -> str:
@@ -88,7 +152,7 @@ def _digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(plain).encode()).hexdigest()[:32]
 
 
-def pack(value: Request | Reply | Introduction) -> RecordDict:
+def pack(value: Meeting | Request | Reply | Introduction) -> RecordDict:
     """As Flower sends it."""
     fields = value._asdict()
     vectors = fields.pop("vectors", b"")
@@ -99,7 +163,7 @@ def pack(value: Request | Reply | Introduction) -> RecordDict:
 
 
 def unpack(kind: type[Said], records: RecordDict) -> Said:
-    """The value in Flower's records, every field of its type; anything else is Refused as "malformed"."""
+    """The value in Flower's records, every field of its type and in bounds; anything else is Refused as "malformed"."""
     try:
         fields = dict(records.config_records[_RECORD])
     except KeyError:
@@ -114,3 +178,27 @@ def unpack(kind: type[Said], records: RecordDict) -> Said:
     if wrong or len(fields) != len(kind._fields):
         raise Refused("malformed", f"Expected the fields {', '.join(kind._fields)}; {', '.join(wrong) or 'others'} differ.")
     return kind(**fields)  # type: ignore[arg-type]
+
+
+def check_meeting(meeting: Meeting) -> None:
+    """Refuse what no server of ours asks."""
+    if not (isinstance(meeting.job, str) and is_digest(meeting.job)):
+        raise Refused("malformed", "Expected the job to be named by its digest, 64 hexadecimal digits.")
+    if not (isinstance(meeting.offer, str) and len(meeting.offer) <= LONGEST_OFFER):
+        raise Refused("malformed", f"Expected an offered job of at most {LONGEST_OFFER} characters.")
+
+
+def check_request(request: Request) -> None:
+    """Refuse what no server of ours asks: before anything is looked up, written or quoted."""
+    if not (isinstance(request.job, str) and is_digest(request.job)):
+        raise Refused("malformed", "Expected the job to be named by its digest, 64 hexadecimal digits.")
+    if request.task not in ("train", "evaluate"):
+        raise Refused("malformed", "Expected the task train or evaluate.")
+    for name in ("round", "client"):
+        value = getattr(request, name)
+        if type(value) is not int or not 0 <= value <= LAST_ROUND:
+            raise Refused("malformed", f"Expected {name} to be a whole number from 0 to {LAST_ROUND}.")
+    if not (isinstance(request.accepted, str) and _MESSAGE.fullmatch(request.accepted)):
+        raise Refused("malformed", "Expected the accepted message to be named by 32 hexadecimal digits, or by nothing.")
+    if not isinstance(request.vectors, bytes):
+        raise Refused("malformed", "Expected the vectors as bytes.")

@@ -3,11 +3,46 @@
 from fedpdm.config import Config
 from fedpdm.data.prepare import radius_of
 from fedpdm.engines.flower.protocol import Refused
+from fedpdm.errors import ConfigError
 from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup
 from fedpdm.setup.build import loss_factory, plain_setup, with_sound_mechanism
 
-__all__ = ["agreed", "deployed_setup"]
+__all__ = ["agreed", "check_bounds", "deployed_setup"]
+
+# What a job may ask of a node. Beyond it, numbers overflow or take a node's memory, time or disk.
+BOUNDS: dict[str, tuple[float, float]] = {
+    "data.clients": (1, 1_000_000),
+    "data.radius": (1e-3, 1e3),
+    "data.fourier_count": (1, 100_000),
+    "data.fourier_bandwidth": (1e-3, 1e3),
+    "data.basis_size": (1, 100_000),
+    "data.features_seed": (0, 2**63 - 1),
+    "data.partition_seed": (0, 2**63 - 1),
+    "problem.beta": (0, 1e3),
+    "problem.gamma": (0, 1e6),
+    "algorithm.rho": (1e-6, 1e6),
+    "algorithm.mu": (0, 1e6),
+    "algorithm.alpha": (1e-6, 1e6),
+    "local.steps": (1, 100_000),
+    "local.batch_size": (0, 10_000_000),
+    "local.step_size": (1e-9, 1e6),
+    "local.tolerance": (0, 1e6),
+    "rounds.total": (1, 1_000_000),
+    "privacy.epsilon": (1e-6, 1e4),
+    "privacy.delta": (1e-15, 0.1),
+    "privacy.clip": (1e-6, 1e3),
+    "privacy.participations": (0, 1_000_000),
+}
+
+
+def check_bounds(config: Config) -> None:
+    """Refuse settings that no deployment needs and that could harm a node, whatever its policy says."""
+    for key, (least, most) in BOUNDS.items():
+        section, _, name = key.partition(".")
+        value = getattr(getattr(config, section), name, None)  # an option of what was not chosen is not there
+        if value is not None and not least <= value <= most:
+            raise ConfigError(f"{key}={value!r:.40} is out of bounds: a deployment takes {least:g} to {most:g}.")
 
 
 def agreed(config: Config) -> Config:
@@ -39,7 +74,7 @@ def deployed_setup(config: Config, examples: int) -> tuple[Setup, Plan | None]:
     if config.problem.penalty_by == "subgradient":
         raise Refused("settings", 'problem.penalty_by="subgradient" is for simulation: use "prox".')
     if config.compression.downlink_kind == "difference":
-        raise Refused("compression", 'compression.downlink_kind="difference" is for simulation: use "model".')
+        raise Refused("settings", 'compression.downlink_kind="difference" is for simulation: use "model".')
 
     def no_radius() -> float:
         raise Refused(

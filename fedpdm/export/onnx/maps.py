@@ -115,7 +115,7 @@ def scattering(graph: Graph, rows: str, feature_names: Sequence[str], *, scatter
     together = graph.reshape(graph.add("Concat", *groups, axis=1), -1, depth * start * size)
     if scattering_centre != "strokes":
         return together
-    return graph.add("Sub", graph.unit(together), graph.constant(strokes_centre(scattering_scale, feature_names)))
+    return graph.add("Sub", graph.unit(together), graph.constant(strokes_centre(scattering_scale, tuple(feature_names))))
 
 
 Complex = tuple[str, str]  # real and imaginary part, [images, channels, height, width]

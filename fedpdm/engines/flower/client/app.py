@@ -9,8 +9,8 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fedpdm.engines.flower.client.pace import hold
-from fedpdm.engines.flower.protocol import Introduction, Refused, Reply, Request, pack, unpack
-from fedpdm.errors import ConfigError, UserError
+from fedpdm.engines.flower.protocol import REFUSALS, Introduction, Meeting, Refused, Reply, Request, pack, unpack
+from fedpdm.errors import ConfigError
 
 __all__ = ["app", "node_of"]
 
@@ -48,19 +48,29 @@ def introduce(message: Message, context: Context) -> Message:
     """Say who this is."""
     began = time.monotonic()
     try:
-        request, node = unpack(Request, message.content), node_of(dict(context.node_config))
+        meeting, node = unpack(Meeting, message.content), node_of(dict(context.node_config))
         from fedpdm.engines.flower.client import client
 
-        said = client.introduce(node, request)
+        said = client.introduce(node, meeting)
         hold(began, node.policy)
-    except UserError as error:
-        said = Introduction(-1, 0, 0, 0, *_refusal(error))
+    except Exception as error:  # Flower would send its text to the server
+        said = Introduction(-1, *_refusal(error))
     return Message(pack(said), reply_to=message)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """One round."""
+    return _work(message, context)
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    """Noised counts on the rows that are held out."""
+    return _work(message, context)
+
+
+def _work(message: Message, context: Context) -> Message:
     began = time.monotonic()
     try:
         request, node = unpack(Request, message.content), node_of(dict(context.node_config))
@@ -70,11 +80,16 @@ def train(message: Message, context: Context) -> Message:
         use_compile_cache(node.state_dir)
         reply = client.answer(node, request)
         hold(began, node.policy)
-    except UserError as error:
+    except Exception as error:  # Flower would send its text to the server
         name, reason = _refusal(error)
         reply = Reply("", -1, -1, refused=name, reason=reason)
     return Message(pack(reply), reply_to=message)
 
 
-def _refusal(error: UserError) -> tuple[str, str]:
-    return (error.name, error.reason) if isinstance(error, Refused) else ("node", str(error))
+def _refusal(error: Exception) -> tuple[str, str]:
+    """Code and constant text. What cannot even be read is not looked into, so that a refusal of it is quick."""
+    if isinstance(error, Refused):
+        return error.name, REFUSALS[error.name]
+    from fedpdm.engines.flower.client.client import for_the_server
+
+    return for_the_server(error)

@@ -1,45 +1,49 @@
-"""One client's answer to one request: checked against its own policy, recorded on its own disk, then made.
+"""One client's answer to one request: checked against its job and its policy, recorded on its own disk, then made.
 
-    lock the folder -> a repeat? -> policy -> solve | spend on record -> NOISE | message -> on record -> answer
+    lock the folder -> a limit of the day? -> a job that is held? -> a repeat? -> policy and budget
+        -> rows -> solve | spend on record -> NOISE | message -> on record -> answer
 
 What leaves is on disk before it leaves, and what it costs before that. A request that was answered is answered with the same
-bytes again, or refused; it never makes a second release.
+bytes again, or refused; it never makes a second release. What is refused, the text of a refusal, the size of a message and the
+files that are written depend on the request, on the job and on the policy, never on a row.
 """
 
-import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
 from fedpdm.compression.messages import encode_message
-from fedpdm.config import Config, digest, validate
+from fedpdm.engines.flower.client.admission import make_room
 from fedpdm.engines.flower.client.books import ACCOUNT, BudgetClosed, open_books
-from fedpdm.engines.flower.client.node_data import NodeSource, load_examples
-from fedpdm.engines.flower.client.policy import check, check_plan, load_policy
+from fedpdm.engines.flower.client.held_jobs import check_whole, held_job, take_offer
+from fedpdm.engines.flower.client.node_data import NodeSource, check_schema, forget_old_rows, load_examples
+from fedpdm.engines.flower.client.policy import Policy, check_plan, load_policy
 from fedpdm.engines.flower.client.seal import seal_of
 from fedpdm.engines.flower.client.store import Store, open_store
 from fedpdm.engines.flower.client.work import Work
-from fedpdm.engines.flower.protocol import Introduction, Refused, Reply, Request
-from fedpdm.engines.flower.setting import agreed, deployed_setup
-from fedpdm.errors import ConfigError, DataError, DivergedError, UserError
-from fedpdm.privacy.ledger import AlreadySpent, Budget, BudgetExceeded, Ledger
-from fedpdm.privacy.plan import Plan
-
-__all__ = ["ACCOUNT", "Node", "answer", "introduce"]
-
-_NAMES = (
-    (BudgetClosed, "budget"),
-    (BudgetExceeded, "budget"),
-    (AlreadySpent, "spent"),
-    (ConfigError, "settings"),
-    (DataError, "data"),
-    (DivergedError, "diverged"),
+from fedpdm.engines.flower.job import Job
+from fedpdm.engines.flower.protocol import (
+    REFUSALS,
+    Introduction,
+    Meeting,
+    Refused,
+    Reply,
+    Request,
+    check_meeting,
+    check_request,
 )
-# Reasons that may quote a file or an example stay here: the server is told the name alone.
-_OWN_MATTER = ("data", "diverged", "folder", "error")
+from fedpdm.errors import UserError
+from fedpdm.privacy.ledger import AlreadySpent, Budget, BudgetExceeded, Ledger
+
+__all__ = ["ACCOUNT", "Node", "answer", "introduce", "for_the_server"]
+
+EVALUATION = ":evaluation"  # behind the job's digest, in ledger and store
+_NAMES = ((BudgetClosed, "budget"), (BudgetExceeded, "budget"), (AlreadySpent, "spent"))
+Answer = TypeVar("Answer")
 
 
 class Node(NamedTuple):
@@ -54,85 +58,141 @@ class Node(NamedTuple):
         return self.source.client
 
 
-def introduce(node: Node, request: Request) -> Introduction:
-    """What the server may know before it asks: the client's number and its public sizes."""
+def introduce(node: Node, meeting: Meeting) -> Introduction:
+    """Whether this client takes part in the job. No row is read for it."""
+
+    def meet(store: Store, policy: Policy) -> Introduction:
+        store.admission.admit("introductions", policy)
+        forget_old_rows(node.source, node.state_dir)
+        job = held_job(node.state_dir, meeting.job)
+        if job is None:
+            job = take_offer(node.state_dir, meeting.job, meeting.offer, policy, store.admission)
+        check_schema(node.source, job)
+        check_whole(policy, job)
+        return Introduction(node.client)
+
     try:
-        with open_store(node.state_dir):
-            load_policy(node.policy)
-            examples = load_examples(node.source, _settings(request), node.state_dir)
-    except UserError as error:
-        name, reason = _for_the_server(error)
-        return Introduction(node.client, 0, 0, 0, name, reason)
-    return Introduction(node.client, len(examples.labels), examples.features.shape[1], examples.classes)
+        check_meeting(meeting)
+        return _with_store(node, meeting.job, -1, meet)
+    except Exception as error:  # whatever it is: its text is nobody's business but the node's
+        return Introduction(node.client, *for_the_server(error))
 
 
 def answer(node: Node, request: Request) -> Reply:
-    """The message that the request asks for, or a refusal by name.
+    """The message that the request asks for, or a refusal by a code of `REFUSALS`.
 
     Formal guarantee: every message of a sound job that leaves is on the ledger of `node.state_dir` first, with a noise
-    multiplier that the client derived itself from the request, from its own number of examples and from its policy; the
-    ledger refuses what the policy's budget does not hold, in all jobs together. So all that ever leaves this client is
-    (epsilon, delta)-differentially private with the policy's budget, whatever the server asks for, if the policy allows
-    secure noise and the sound mechanism alone, and if this function is what runs (docs/operations.md).
+    multiplier that the client derived itself from the job that it holds, from the public number of slots and from its policy;
+    the ledger refuses what the policy's budget does not hold, in all jobs together. Refusals, their texts, the sizes of
+    messages and the files written do not depend on rows. So all that ever leaves this client is (epsilon, delta)-
+    differentially private with the policy's budget, whatever the server asks for, if the policy allows secure noise and the
+    sound mechanism alone, if there are no more rows than slots, and if this function is what runs (docs/operations.md). Time
+    is not covered.
     """
     try:
-        with open_store(node.state_dir) as store:
-            try:
-                return _answer(node, request, store)
-            except UserError as error:
-                store.note_refusal(request, _named(error))
-                raise
-    except UserError as error:
-        name, reason = _for_the_server(error)
-        return Reply(request.job, request.round, node.client, refused=name, reason=reason)
+        check_request(request)
+        if request.client != node.client:
+            raise Refused("client", f"The request is for client {request.client}; this is client {node.client}.")
+        return _with_store(node, request.job, request.round, lambda store, policy: _answer(node, request, store, policy))
+    except Exception as error:  # see above
+        name, reason = for_the_server(error)
+        known = request.job if name != "malformed" else ""
+        return Reply(known, request.round if known else -1, node.client, refused=name, reason=reason)
 
 
-def _named(error: UserError) -> Refused:
-    if isinstance(error, Refused):
-        return error
-    return Refused(next((name for kind, name in _NAMES if isinstance(error, kind)), "error"), str(error))
-
-
-def _for_the_server(error: UserError) -> tuple[str, str]:
-    """Name and reason of a refusal as the server may know them; the node's own log has all of it."""
+def for_the_server(error: Exception) -> tuple[str, str]:
+    """Code and constant text of a refusal; the node's own log has all of it."""
     refused = _named(error)
-    print(f"fedpdm: refused ({refused})", file=sys.stderr, flush=True)
-    own = refused.name in _OWN_MATTER or isinstance(error, BudgetClosed)
-    return refused.name, "The node's own log says more." if own else refused.reason
+    print(f"fedpdm: refused ({str(refused)[:1000]})", file=sys.stderr, flush=True)
+    return refused.name, REFUSALS[refused.name]
 
 
-def _settings(request: Request) -> Config:
-    try:
-        values = json.loads(request.settings)
-    except ValueError as error:
-        raise Refused("settings", f"The settings are not JSON: {error}.") from None
-    return agreed(validate(values))
+def _named(error: Exception) -> Refused:
+    if isinstance(error, Refused) and error.name in REFUSALS:
+        return error
+    name = next((name for kind, name in _NAMES if isinstance(error, kind)), "node")
+    return Refused(name, str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
 
 
-def _answer(node: Node, request: Request, store: Store) -> Reply:
-    if request.client != node.client:
-        raise Refused("client", f"The request is for client {request.client}; this is client {node.client}.")
+def _with_store(node: Node, job: str, round_index: int, work: Callable[[Store, Policy], Answer]) -> Answer:
+    """Do the work under the folder's lock; a refusal is on record, up to the limits of the day."""
+    with open_store(node.state_dir) as store:
+        try:
+            return work(store, load_policy(node.policy))
+        except Exception as error:
+            refused = _named(error)
+            if refused.name != "rate":
+                store.note_refusal(job, round_index, refused)
+            raise refused from error
+
+
+def _answer(node: Node, request: Request, store: Store, policy: Policy) -> Reply:
+    store.admission.admit("requests", policy)
+    forget_old_rows(node.source, node.state_dir)
+    job = held_job(node.state_dir, request.job)
+    if job is None:
+        raise Refused("job", f"This client does not hold job {request.job}: `fedpdm flower approve JOB` lets it take part.")
+    if request.task == "evaluate":
+        request = request._replace(job=request.job + EVALUATION)
     if repeated := _repeated(request, store):
-        return Reply.of(request, repeated)
-    config, policy = _settings(request), load_policy(node.policy)
+        return _reply(request, repeated)
+    check_schema(node.source, job)
+    check_whole(policy, job)
+    if request.round >= job.config.rounds.total:
+        raise Refused("participations", f"Round {request.round} is none of the job's {job.config.rounds.total} rounds.")
     budget, seal = Budget(**policy.budget.model_dump()), seal_of(node.source, policy.seals)
     with open_books(node.state_dir, store, budget, seal) as ledger:
-        spent = [row.round for row in ledger.rows() if row.job == request.job]
-        if request.round in spent:
-            raise Refused("spent", f"Round {request.round} was paid for, but its message was lost: it is not made again.")
-        taken = max(len(spent), len(store.messages(request.job)))
-        check(policy, config, request.noise, taken)
-        own = load_examples(node.source, config, node.state_dir)
-        setup, plan = deployed_setup(config, len(own.labels))
-        if plan:
-            check_plan(policy, plan, taken)
-        work = Work(config, request, own, setup, plan)
-        state = store.state(request, digest(config), work.first_state)
-        result = work.make(state, lambda s, sigma: _spend(ledger, request, plan, s, sigma))
-        reply = Reply.of(request, encode_message(setup.links, result.packed))
-        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(result.state)]
-        store.keep(request, reply.message, reply.vectors, leaves, ledger.chain.head if plan else None)
+        return _release(node, request, job, store, policy, ledger)
+
+
+def _release(node: Node, request: Request, job: Job, store: Store, policy: Policy, ledger: Ledger) -> Reply:
+    """Make a message that is new, once everything that can be refused without rows was looked at."""
+    spent = [row.round for row in ledger.rows() if row.job == request.job]
+    if request.round in spent:
+        raise Refused("spent", f"Round {request.round} was paid for, but its message was lost: it is not made again.")
+    taken = max(len(spent), len(store.messages(request.job)))
+    _require_budget(job, request, policy, ledger, taken)
+    size = 8 * job.shape[0] * job.shape[1] + 4096
+    store.admission.require_bytes(size, policy)
+    make_room(node.state_dir, 8 * job.slots * (job.width + 2) + 8 * size, policy.limits.disk_bytes_max)
+    work = Work(job, request)
+    state = store.state(request, job.digest, work.first_state)
+    own = load_examples(node.source, job, node.state_dir)
+
+    def spend(sensitivity: float, sigma: float) -> None:
+        ledger.spend(ACCOUNT, request.round, sensitivity, sigma, work.note, request.job)
+
+    if request.task == "evaluate":
+        vectors, next_state = work.evaluate(own, spend), state
+    else:
+        result = work.make(own, state, spend)
+        vectors = encode_message(work.setup.links, result.packed)
+        next_state = [np.asarray(leaf) for leaf in jax.tree.leaves(result.state)]
+    reply = _reply(request, vectors)
+    store.keep(request, reply.message, vectors, next_state, ledger.chain.head if job.setup[1] else None)
+    store.admission.count("bytes", len(vectors))
     return reply
+
+
+def _require_budget(job: Job, request: Request, policy: Policy, ledger: Ledger, taken: int) -> None:
+    """Refuse what the job or the budget does not hold, before anything is solved."""
+    plan = job.setup[1]
+    if request.task == "evaluate":
+        if job.evaluation is None or request.round + 1 not in job.evaluation.rounds(job.config.rounds.total):
+            raise Refused("evaluation", f"The job has no evaluation after round {request.round + 1}.")
+        multiplier = job.evaluation.noise_multiplier(job.config)
+    elif plan is None:
+        return
+    else:
+        check_plan(policy, plan, taken)
+        multiplier = plan.cost_multiplier()
+    if ledger.remaining_releases(ACCOUNT, multiplier) < 1:
+        raise Refused("budget", f"What is left does not hold a release with noise multiplier {multiplier:.4g}.")
+
+
+def _reply(request: Request, vectors: bytes) -> Reply:
+    """The reply, under the job's own name."""
+    return Reply.of(request._replace(job=request.job.removesuffix(EVALUATION)), vectors)
 
 
 def _repeated(request: Request, store: Store) -> bytes | None:
@@ -147,8 +207,3 @@ def _repeated(request: Request, store: Store) -> bytes | None:
     if mine.request != request.digest() or vectors is None:
         raise Refused("repeat", f"Round {request.round} was answered, for another request: a round is answered once.")
     return vectors
-
-
-def _spend(ledger: Ledger, request: Request, plan: Plan | None, sensitivity: float, sigma: float) -> None:
-    note = f"{plan.mode if plan else ''}, {request.noise} noise"
-    ledger.spend(ACCOUNT, request.round, sensitivity, sigma, note, request.job)

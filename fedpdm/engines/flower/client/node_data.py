@@ -1,22 +1,28 @@
-"""A client's own examples: a part of a known data set, or a file of its own."""
+"""A client's own examples in the job's slots: a part of a known data set, or a file of its own.
+
+What is prepared is kept in the state folder, in private files, one per job, and made again when the file has changed: a row
+that was deleted is in none of them from the next request on.
+"""
 
 import hashlib
 import io
-import json
 import sys
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from fedpdm.choices import is_table
-from fedpdm.config import Config
-from fedpdm.data.datasets import Dataset
+from fedpdm.engines.flower.client.rows import Rows, read_arrays, read_rows
+from fedpdm.engines.flower.job import Job, schema_digest
 from fedpdm.engines.flower.protocol import Refused
 from fedpdm.errors import DataError
 from fedpdm.runs.folder import atomic_write
 
-__all__ = ["ClientExamples", "NodeSource", "load_examples", "cut_norms"]
+__all__ = ["ClientExamples", "NodeSource", "load_examples", "check_schema", "forget_old_rows", "cut_norms"]
+
+FOLDER = "examples"
+MOST_KEPT = 4  # jobs whose examples are kept
 
 
 class NodeSource(NamedTuple):
@@ -24,33 +30,58 @@ class NodeSource(NamedTuple):
 
     client: int
     path: Path | None  # None: this client's part of the data set that the settings name
-    schema: Path | None  # the public description of a table; None: the file has arrays
+    schema: Path | None  # the public description of a table; None: that of the job, or the file has arrays
     data_dir: Path | None  # where known data sets are looked for
 
 
 class ClientExamples(NamedTuple):
-    """A client's examples behind the public map, and the public number of classes."""
+    """A client's examples behind the public map, in the job's slots: empty ones are zero, `held_out` ones are not trained on.
 
-    features: np.ndarray  # [n, d] float32
-    labels: np.ndarray  # [n] int32
-    classes: int
-
-
-def load_examples(source: NodeSource, config: Config, cache: Path) -> ClientExamples:
-    """The examples, prepared as the settings say.
-
-    A new process starts for every message, so what was prepared is kept in the folder `cache` under a name made of the
-    settings and of the file's size and time.
+    All arrays have as many rows as there are slots, whatever the client has.
     """
-    path = cache / f"examples-{_key(source, config)}.npz"
-    if path.is_file():
-        with np.load(path) as arrays:
-            return ClientExamples(arrays["features"], arrays["labels"], int(arrays["classes"]))
-    examples = _part(source, config) if source.path is None else _file(source.path, source.schema, config)
+
+    features: np.ndarray  # [slots, d] float32
+    labels: np.ndarray  # [slots] int32
+    filled: np.ndarray  # [slots] bool
+    held_out: np.ndarray  # [slots] bool
+
+
+def load_examples(source: NodeSource, job: Job, folder: Path) -> ClientExamples:
+    """The examples, prepared as the job says; kept in the state folder, since a new process starts for every message."""
+    forget_old_rows(source, folder)
+    path = folder / FOLDER / f"{job.digest[:32]}.npz"
+    if (kept := _read(path, job)) is not None:
+        return kept
+    examples = _part(source, job) if source.path is None else _file(source, job)
     content = io.BytesIO()
-    np.savez(content, features=examples.features, labels=examples.labels, classes=examples.classes)
+    np.savez(content, **examples._asdict())
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    for old in sorted(path.parent.glob("*.npz"), key=lambda other: other.stat().st_mtime_ns)[: 1 - MOST_KEPT]:
+        old.unlink()
     atomic_write(path, content.getvalue())
     return examples
+
+
+def forget_old_rows(source: NodeSource, folder: Path) -> None:
+    """Remove what was prepared from a file that is not what it was."""
+    mark, now = folder / FOLDER / "source", _fingerprint(source)
+    if mark.is_file() and mark.read_text() == now:
+        return
+    for old in (folder / FOLDER).glob("*"):
+        old.unlink()
+    mark.parent.mkdir(mode=0o700, exist_ok=True)
+    atomic_write(mark, now.encode())
+
+
+def check_schema(source: NodeSource, job: Job) -> None:
+    """Refuse a job whose schema is not this node's own: classes, levels, their order and all bounds must be the same."""
+    from fedpdm.data.schema import read_schema
+
+    if source.schema is None:
+        return
+    own = read_schema(source.schema)
+    if job.table is None or schema_digest(job.table) != schema_digest(own):
+        raise Refused("schema", f"{source.schema} is not the schema of the job: classes, levels, their order or bounds differ.")
 
 
 def cut_norms(features: np.ndarray, radius: float) -> np.ndarray:
@@ -61,95 +92,93 @@ def cut_norms(features: np.ndarray, radius: float) -> np.ndarray:
     return exact * np.minimum(1.0, limit / np.maximum(norms, limit))
 
 
-def _key(source: NodeSource, config: Config) -> str:
-    about = [config.data.model_dump(mode="json"), config.privacy.mechanism, source.client]
+def _fingerprint(source: NodeSource) -> str:
+    about: list[object] = [source.client]
     for path in (source.path, source.schema):
-        if path is None:
-            continue
-        try:
-            status = path.stat()
-        except OSError as error:
-            raise DataError(f"The file {path} cannot be read: {error.strerror}.") from None
-        about += [str(path.absolute()), status.st_size, status.st_mtime_ns]
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+        if path is not None:
+            try:
+                status = path.stat()
+            except OSError as error:
+                raise DataError(f"The file {path} cannot be read: {error.strerror}.") from None
+            about += [str(path.absolute()), status.st_size, status.st_mtime_ns, status.st_ino]
+    return hashlib.sha256(repr(about).encode()).hexdigest()
 
 
-def _part(source: NodeSource, config: Config) -> ClientExamples:
+def _read(path: Path, job: Job) -> ClientExamples | None:
+    """What is kept, if it is whole; a broken file is made again."""
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            kept = ClientExamples(*(arrays[name] for name in ClientExamples._fields))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+    whole = kept.features.shape == (job.slots, job.width) and all(len(part) == job.slots for part in kept)
+    return kept if whole else None
+
+
+def _part(source: NodeSource, job: Job) -> ClientExamples:
+    """This client's share of a known, public data set."""
     from fedpdm.data.prepare import build_federation  # slow to import, and seldom needed
 
-    if is_table(config.data.name):
-        raise Refused(
-            "data-path",
-            f"data.name={config.data.name!r} is a file; a node reads no file but the data-path of its own configuration.",
-        )
-    known = build_federation(config, source.data_dir, progress=False)
+    known = build_federation(job.config, source.data_dir, progress=False)
     if not 0 <= source.client < known.clients:
         raise DataError(f"Client {source.client} is none of the {known.clients} clients: count from 0.")
     size = int(known.sizes[source.client])
-    return ClientExamples(known.features[source.client, :size], known.labels[source.client, :size], known.classes)
+    return _in_slots(known.features[source.client, :size], known.labels[source.client, :size], np.ones(size, bool), job, "")
 
 
-def _file(path: Path, schema: Path | None, config: Config) -> ClientExamples:
-    from fedpdm.data.prepare import prepare
+def _file(source: NodeSource, job: Job) -> ClientExamples:
+    from fedpdm.data.prepare import map_row
 
-    dataset = prepare(config, _read_npz(path) if schema is None else _read_table(path, schema))
-    return ClientExamples(dataset.features, dataset.labels, len(dataset.class_names))
+    check_schema(source, job)
+    assert source.path is not None
+    rows = _read_file(source.path, job)
+    names, features = tuple(job.features), np.zeros((len(rows.labels), job.width), np.float32)
+    with np.errstate(all="ignore"):
+        for row in np.flatnonzero(rows.good):  # one at a time: in a batch the last digits of a row may depend on others
+            features[row] = map_row(job.config, rows.features[row], names)
+    return _in_slots(features, rows.labels, rows.good, job, str(source.path))
 
 
-def _read_table(path: Path, schema_path: Path) -> Dataset:
-    """Rows by a public schema, which all nodes share: nothing about the encoding is read off the rows."""
-    from fedpdm.data.encoding import encode
-    from fedpdm.data.schema import read_schema
-    from fedpdm.data.tables import read_table
-
-    schema = read_schema(schema_path)
-    if schema.cost:
+def _read_file(path: Path, job: Job) -> Rows:
+    if job.table is None:
+        if path.suffix != ".npz":
+            raise DataError(f"{path} is a table, but the job has no schema: make it with `fedpdm flower init --schema`.")
+        return read_arrays(path, len(job.features), len(job.classes))
+    if job.table.cost:
         raise DataError(
-            f"{schema_path} was read off rows at a cost of epsilon={schema.cost.epsilon:g}, which a node's ledger "
-            "does not know: lower the budget in the policy by it, and take [cost] out of the schema."
+            f"The job's schema was read off rows at a cost of epsilon={job.table.cost.epsilon:g}, which a node's ledger does "
+            "not know: lower the budget in the policy by it, and take [table.cost] out of the job."
         )
-    if schema.from_rows:
+    if job.table.from_rows:
+        raise DataError("The job's schema was read off rows (from_rows = true): put in what is known without them.")
+    return read_rows(path, job.table)
+
+
+def _in_slots(features: np.ndarray, labels: np.ndarray, good: np.ndarray, job: Job, name: str) -> ClientExamples:
+    """The rows in the job's slots. A row that is malformed, or not finite behind the map, leaves its slot empty."""
+    if len(labels) > job.slots:
         raise DataError(
-            f"{schema_path}: its bounds and levels were read off rows (from_rows = true): put in what is known without them, "
-            "the same at all nodes, and take that line out."
+            f"{name or 'The data'} has more rows than the job's {job.slots} slots: leave rows out, or take no part."
         )
-    table = read_table(path)
-    rows = encode(schema, table)
-    for note in rows.notes:
-        print(f"fedpdm: {path}: {note}", file=sys.stderr)
-    if len(rows.labels) < table.rows:  # the number of a node's examples is taken for public
-        raise DataError(f"{path}: {table.rows - len(rows.labels)} rows have no label in {schema.label!r}: leave them out.")
-    if not table.rows:
-        raise DataError(f"{path} has no rows: give at least one.")
-    return Dataset(
-        path.name,
-        rows.features,
-        rows.labels,
-        rows.features[:1],
-        rows.labels[:1],
-        tuple(schema.classes),
-        schema.feature_names,
-        {},
-    )
+    filled = np.zeros(job.slots, bool)
+    filled[: len(labels)] = good & np.isfinite(features).all(axis=1) & (features != 0).any(axis=1)
+    if lost := len(labels) - int(filled.sum()):
+        print(f"fedpdm: {name}: {lost} rows are malformed, without a label or not finite: they do not count.", file=sys.stderr)
+    slots, places = np.zeros((job.slots, features.shape[1]), np.float32), np.zeros(job.slots, np.int32)
+    slots[: len(labels)], places[: len(labels)] = features, labels
+    slots[~filled], places[~filled] = 0.0, 0
+    return ClientExamples(slots, places, filled, _held_out(slots, places, filled, job))
 
 
-def _read_npz(path: Path) -> Dataset:
-    """Arrays `features` [n, d] and `labels` [n], and the public number `classes`."""
-    from fedpdm.data.federation import federation_from_arrays
-
-    if path.suffix != ".npz":
-        raise DataError(f"{path} is a table: the node's configuration must name its public schema too (schema='...').")
-    try:
-        with np.load(path) as arrays:
-            features, labels, classes = arrays["features"], arrays["labels"], int(arrays["classes"])
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(
-            f"{path} is not an NPZ file with features, labels and the number of classes ({error}): write it with "
-            "numpy.savez(path, features=..., labels=..., classes=...)."
-        ) from None
-    checked = federation_from_arrays([(features, labels)], features[:1], labels[:1])
-    if int(labels.max()) >= classes:
-        raise DataError(f"{path} has label {int(labels.max())}, but {classes} classes: labels count from 0.")
-    names = tuple(map(str, range(classes)))
-    own, test = (checked.features[0], checked.labels[0]), (checked.test_features, checked.test_labels)
-    return Dataset(path.name, *own, *test, names, checked.feature_names, {})
+def _held_out(features: np.ndarray, labels: np.ndarray, filled: np.ndarray, job: Job) -> np.ndarray:
+    """Which rows are kept for evaluation: a function of each row alone, so that no row moves another one."""
+    out = np.zeros(len(labels), bool)
+    if job.evaluation is None:
+        return out
+    limit = int(job.evaluation.share * 2**64)
+    for slot in np.flatnonzero(filled):
+        content = hashlib.sha256(job.id.encode() + features[slot].tobytes() + labels[slot].tobytes()).digest()
+        out[slot] = int.from_bytes(content[:8]) < limit
+    return out

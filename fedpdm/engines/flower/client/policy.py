@@ -1,29 +1,43 @@
-"""What a client agrees to, from a TOML file of its own; a request beyond it is refused by name, with the reason."""
+"""What a client agrees to, from a TOML file of its own; a job beyond it is refused by a code, the reason stays in its log."""
 
+import math
 import tomllib
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from fedpdm.choices import ALGORITHMS
+from fedpdm.choices import ALGORITHMS, FEATURE_MAPS
 from fedpdm.config import Config, Section
 from fedpdm.config.keys import dotted
-from fedpdm.config.names import AlgorithmName
+from fedpdm.config.names import AlgorithmName, OneOf
+from fedpdm.data.features import map_name, options_of, with_basis_chosen
+from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Refused
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.plan import Plan
 
-__all__ = ["Policy", "load_policy", "check", "check_plan"]
+__all__ = ["Policy", "load_policy", "check_job", "check_plan"]
+
+Mode = Literal["linearised", "contractive", "one-pass", "certified", "batch-clipped"]
+Basis = Literal["none", "strokes", "shapes"]
 
 
-class Budget(Section):
+class BudgetSection(Section):
     epsilon: float = Field(gt=0, description="all that this client's examples may ever cost, in all jobs together")
     delta: float = Field(gt=0, lt=1)
     relation: Literal["add-remove", "replace-one"] = "add-remove"
 
 
-class Allow(Section):
+class JobsSection(Section):
+    take: Literal["approved", "within-limits"] = Field(
+        default="approved",
+        description='"approved": jobs that `fedpdm flower approve` has stored; "within-limits": any job that [allow] and '
+        "[limits], which must then name every key, do not forbid",
+    )
+
+
+class AllowSection(Section):
     algorithms: tuple[AlgorithmName, ...] = Field(default_factory=lambda: tuple(ALGORITHMS))
     mechanisms: tuple[Literal["sound", "none"], ...] = Field(
         default=("sound",), description='"none" lets messages leave without any privacy'
@@ -31,39 +45,64 @@ class Allow(Section):
     noise: tuple[Literal["secure", "simulation"], ...] = Field(
         default=("secure",), description='"simulation" is for experiments with public data: its noise protects nothing'
     )
+    modes: tuple[Mode, ...] = ("linearised", "contractive", "one-pass", "certified", "batch-clipped")
+    maps: tuple[Annotated[str, OneOf((FEATURE_MAPS,))], ...] = Field(default_factory=lambda: tuple(FEATURE_MAPS))
+    bases: tuple[Basis, ...] = ("none", "strokes", "shapes")
+    map_seeds: tuple[int, ...] = Field(default=(), description="seeds of random maps; none named: any in an approved job")
 
 
-class Limits(Section):
+class LimitsSection(Section):
     noise_multiplier_min: float = Field(default=1.0, gt=0, description="least noise over sensitivity of one participation")
     participations_max: int = Field(default=1000, ge=1, description="most participations in one job")
+    rounds_max: int = Field(default=100_000, ge=1)
     steps_max: int = Field(default=1000, ge=1)
     step_size_max: float = Field(default=100.0, gt=0)
     clip_max: float = Field(default=10.0, gt=0)
+    radius_max: float = Field(default=100.0, gt=0)
+    slots_max: int = Field(default=1_000_000, ge=1)
+    fourier_count_max: int = Field(default=20_000, ge=1)
+    fourier_bandwidth_min: float = Field(default=1e-3, gt=0)
+    fourier_bandwidth_max: float = Field(default=1e3, gt=0)
+    basis_size_max: int = Field(default=10_000, ge=1)
+    evaluations_max: int = Field(default=100, ge=0, description="evaluations in one job")
+    evaluation_noise_multiplier_min: float = Field(default=1.0, gt=0)
+    jobs_max: int = Field(default=100, ge=1, description="jobs in the state-dir")
+    jobs_per_day: int = Field(default=10, ge=0, description="new jobs that are taken without an operator's approval")
+    introductions_per_day: int = Field(default=10_000, ge=1)
+    requests_per_day: int = Field(default=10_000, ge=1)
+    refusals_per_day: int = Field(default=1000, ge=1)
+    bytes_per_day: int = Field(default=10 * 2**30, ge=1, description="of messages that leave")
+    disk_bytes_max: int = Field(default=4 * 2**30, ge=2**20, description="of the state-dir")
 
 
-class Books(Section):
+class LedgerSection(Section):
     seals: str | None = Field(
         default=None,
         description="folder outside of the state-dir for the seal, which shows an old copy; none: beside the data",
     )
 
 
-class Time(Section):
+class TimeSection(Section):
     reply_after: float = Field(default=0.0, ge=0, description="seconds from a request to its answer, whatever it is; 0: none")
 
 
 class Policy(Section):
     """A client's terms. The budget has no default."""
 
-    budget: Budget
-    allow: Allow = Field(default_factory=Allow)
-    limits: Limits = Field(default_factory=Limits)
-    ledger: Books = Field(default_factory=Books)
-    time: Time = Field(default_factory=Time)
+    budget: BudgetSection
+    jobs: JobsSection = Field(default_factory=JobsSection)
+    allow: AllowSection = Field(default_factory=AllowSection)
+    limits: LimitsSection = Field(default_factory=LimitsSection)
+    ledger: LedgerSection = Field(default_factory=LedgerSection)
+    time: TimeSection = Field(default_factory=TimeSection)
 
     @property
     def seals(self) -> Path | None:
         return Path(self.ledger.seals) if self.ledger.seals else None
+
+    @property
+    def takes_offers(self) -> bool:
+        return self.jobs.take == "within-limits"
 
 
 def load_policy(path: Path) -> Policy:
@@ -78,39 +117,71 @@ def load_policy(path: Path) -> Policy:
         if isinstance(section, dict):
             section.update({key: tuple(value) for key, value in section.items() if isinstance(value, list)})
     try:
-        return Policy.model_validate(values)
+        policy = Policy.model_validate(values)
     except ValidationError as error:
         where = "; ".join(f"{dotted(e['loc'])}: {e['msg']}" for e in error.errors())
         raise ConfigError(f"The policy {path} does not fit: {where}.") from None
+    if policy.takes_offers and (missing := _unsaid(policy)):
+        raise ConfigError(
+            f'The policy {path} takes any job within its limits ([jobs] take = "within-limits"), so it must name all of them; '
+            f"these are missing: {', '.join(missing)}."
+        )
+    return policy
 
 
-def check(policy: Policy, config: Config, noise: str, taken: int) -> None:
-    """Refuse a request that the policy does not allow; `taken` counts the client's participations in this job so far."""
-    allow, limits, local = policy.allow, policy.limits, config.local
+def _unsaid(policy: Policy) -> list[str]:
+    parts: tuple[tuple[str, Section], ...] = (("allow", policy.allow), ("limits", policy.limits))
+    return [f"{name}.{key}" for name, part in parts for key in type(part).model_fields if key not in part.model_fields_set]
+
+
+def check_job(policy: Policy, job: Job) -> None:
+    """Refuse a job that the policy does not allow, from the job's file alone: no row is read, no memory is taken."""
+    allow, limits, config = policy.allow, policy.limits, job.config
     _among("algorithm", config.algorithm.name, allow.algorithms)
     _among("mechanism", config.privacy.mechanism, allow.mechanisms)
-    _at_most("steps", local.steps, limits.steps_max)
-    _at_most("step-size", local.step_size, limits.step_size_max)
-    _at_most("participations", taken + 1, limits.participations_max)
+    _at_most("rounds", config.rounds.total, limits.rounds_max)
+    _at_most("steps", config.local.steps, limits.steps_max)
+    _at_most("step-size", config.local.step_size, limits.step_size_max)
+    _at_most("radius", config.data.radius or 1.0, limits.radius_max)
+    _at_most("slots", job.slots, limits.slots_max)
     if config.privacy.mechanism == "sound":
-        _among("noise", noise, allow.noise)
+        _among("noise", job.noise, allow.noise)
+    _check_map(policy, config, job)
+    if job.evaluation is not None:
+        _at_most("evaluation", len(job.evaluation.rounds(config.rounds.total)), limits.evaluations_max)
+        _at_least("evaluation", job.evaluation.noise_multiplier(config), limits.evaluation_noise_multiplier_min)
 
 
-def check_plan(policy: Policy, plan: Plan, taken: int) -> None:
-    """Refuse a mechanism that the policy does not allow: the one that the client itself derived from the request."""
-    least = policy.limits.noise_multiplier_min
-    _at_most("clip", plan.clip, policy.limits.clip_max)
-    if not plan.cost_multiplier() >= least:
-        raise Refused(
-            "noise",
-            f"epsilon = {plan.epsilon:g} over {plan.participations} participations is noise of {plan.cost_multiplier():.4g} "
-            f"times the sensitivity; this client's policy asks for at least {least:g}.",
-        )
-    if taken >= plan.participations:
-        raise Refused("participations", f"This job is for {plan.participations} participations, which this client has made.")
+def _check_map(policy: Policy, config: Config, job: Job) -> None:
+    allow, limits, data = policy.allow, policy.limits, config.data
+    name, options = map_name(data.features, job.features), options_of(data)
+    _among("map", name, allow.maps)
+    basis = with_basis_chosen(name, options)["basis"]
+    _among("map", basis, allow.bases)
+    if basis != "none":
+        _at_most("map", data.basis_size, limits.basis_size_max)
+    if name == "fourier":
+        _at_most("map", options["fourier_count"], limits.fourier_count_max)
+        _at_most("map", options["fourier_bandwidth"], limits.fourier_bandwidth_max)
+        _at_least("map", options["fourier_bandwidth"], limits.fourier_bandwidth_min)
+        seed = options["features_seed"]
+        if (allow.map_seeds or policy.takes_offers) and seed not in allow.map_seeds:
+            raise Refused("map", f"The seed {seed} was asked for; this client's policy allows {allow.map_seeds}.")
 
 
-def _among(name: str, asked: str, allowed: tuple[str, ...]) -> None:
+def check_plan(policy: Policy, plan: Plan, taken: int = 0) -> None:
+    """Refuse a mechanism that the policy does not allow: the one that the client itself derived from the job.
+
+    `taken` counts the client's participations in this job so far.
+    """
+    limits = policy.limits
+    _among("mode", plan.mode, policy.allow.modes)
+    _at_most("clip", plan.clip, limits.clip_max)
+    _at_least("noise", plan.cost_multiplier(), limits.noise_multiplier_min)
+    _at_most("participations", taken + 1, min(plan.participations, limits.participations_max))
+
+
+def _among(name: str, asked: str, allowed: tuple[Any, ...]) -> None:
     if asked not in allowed:
         raise Refused(name, f"{asked!r} was asked for; this client's policy allows {', '.join(allowed)}.")
 
@@ -118,3 +189,8 @@ def _among(name: str, asked: str, allowed: tuple[str, ...]) -> None:
 def _at_most(name: str, asked: float, most: float) -> None:
     if not asked <= most:
         raise Refused(name, f"{asked:g} was asked for; this client's policy allows at most {most:g}.")
+
+
+def _at_least(name: str, asked: float, least: float) -> None:
+    if not (asked >= least and not math.isnan(asked)):
+        raise Refused(name, f"{asked:g} was asked for; this client's policy allows no less than {least:g}.")

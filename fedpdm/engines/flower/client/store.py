@@ -5,7 +5,9 @@ counts. So a reply that is lost on the way costs budget and nothing else: both s
 """
 
 import fcntl
+import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load, save
 
+from fedpdm.engines.flower.client.admission import ADMISSION_TABLE, Admission
 from fedpdm.engines.flower.protocol import Refused, Request
 from fedpdm.errors import UserError
 from fedpdm.privacy.chain import Head
@@ -23,6 +26,8 @@ from fedpdm.privacy.transaction import one_writer
 __all__ = ["Store", "Kept", "open_store"]
 
 LOCK_SECONDS = 300.0
+MOST_REFUSALS = 1000
+LONGEST_REASON = 400  # characters
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
     job TEXT PRIMARY KEY NOT NULL, settings TEXT NOT NULL, state BLOB NOT NULL, accepted TEXT NOT NULL, began REAL NOT NULL
@@ -66,6 +71,7 @@ class Store:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self.admission = Admission(connection)
 
     def message(self, job: str, round_index: int) -> Kept | None:
         """The message of a round, if there is one on record."""
@@ -101,7 +107,7 @@ class Store:
                 row = (settings, _dump(first()), "")
                 self._connection.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?)", (request.job, *row, time.time()))
             if row[0] != settings:
-                raise Refused("settings", "The settings of this job have changed since this client first took part in it.")
+                raise Refused("state", "The settings of this job have changed since this client first took part in it.")
             return _load(self._settle(request, row[1], row[2]))
 
     def _settle(self, request: Request, state: bytes, accepted: str) -> bytes:
@@ -143,11 +149,15 @@ class Store:
         with one_writer(self._connection):
             self._connection.execute("UPDATE messages SET ledger_count = NULL, ledger_hash = NULL")
 
-    def note_refusal(self, request: Request, refused: Refused) -> None:
-        """Remember what was refused, for whoever runs this node."""
+    def note_refusal(self, job: str, round_index: int, refused: Refused) -> None:
+        """Remember what was refused, for whoever runs this node: the last ones, each in a few words."""
+        self.admission.count("refusals")
         with one_writer(self._connection):
-            row = (time.time(), request.job, request.round, refused.name, refused.reason)
+            row = (time.time(), job, round_index, refused.name, refused.reason[:LONGEST_REASON])
             self._connection.execute("INSERT INTO refusals VALUES (?, ?, ?, ?, ?)", row)
+            self._connection.execute(
+                "DELETE FROM refusals WHERE rowid <= (SELECT MAX(rowid) FROM refusals) - ?", (MOST_REFUSALS,)
+            )
 
     def refusals(self) -> list[tuple[Any, ...]]:
         """(at, job, round, name, reason), oldest first."""
@@ -163,21 +173,19 @@ def open_store(folder: Path, *, create: bool = True) -> Iterator[Store]:
     if not create and not (folder / "state.sqlite").is_file():
         raise UserError(f"{folder} holds no client's state: name the state-dir of a node that has been asked at least once.")
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder.chmod(0o700)  # whoever made it: prepared examples are kept there, too
-        with (folder / ".lock").open("w") as lock:
+        with _private(folder), (folder / ".lock").open("w") as lock:
             _acquire(lock, folder)
             connection = sqlite3.connect(folder / "state.sqlite", timeout=30, isolation_level=None)
             try:
                 for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
                     connection.execute(f"PRAGMA {setting}")
-                connection.executescript(_SCHEMA)
+                connection.executescript(_SCHEMA + ADMISSION_TABLE)
                 _add_columns(connection)
                 yield Store(connection)
             finally:
                 connection.close()
     except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # the last: of a damaged file
-        raise Refused("folder", f"The state folder {folder} cannot be used: {error}. Nothing was sent.") from error
+        raise Refused("node", f"The state folder {folder} cannot be used: {error}. Nothing was sent.") from error
 
 
 def _add_columns(connection: sqlite3.Connection) -> None:
@@ -186,6 +194,21 @@ def _add_columns(connection: sqlite3.Connection) -> None:
     for name, kind in (("ledger_count", "INTEGER"), ("ledger_hash", "BLOB")):
         if name not in there:
             connection.execute(f"ALTER TABLE messages ADD COLUMN {name} {kind}")
+
+
+@contextmanager
+def _private(folder: Path) -> Iterator[None]:
+    """What is written in the folder is for its owner's eyes, whoever made the folder and whatever the umask is."""
+    before = os.umask(0o077)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in (folder, *folder.iterdir()):
+            mode = stat.S_IMODE(path.lstat().st_mode)
+            if mode & 0o077 and not path.is_symlink():
+                path.chmod(mode & 0o700)
+        yield
+    finally:
+        os.umask(before)
 
 
 def _acquire(lock: Any, folder: Path) -> None:

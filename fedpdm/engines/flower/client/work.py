@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +14,13 @@ from fedpdm.algorithms.base import Broadcast
 from fedpdm.algorithms.local import Examples
 from fedpdm.compression.links import shared_support
 from fedpdm.compression.messages import LARGEST
-from fedpdm.compression.wire import WireError, decode, spread
-from fedpdm.config import Config
+from fedpdm.compression.wire import WireError, decode, encode, make_part, spread
 from fedpdm.engines.flower.client.node_data import ClientExamples, cut_norms
+from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Refused, Request
+from fedpdm.privacy.evaluation import count_cells, release_counts
 from fedpdm.privacy.mechanism import Mechanism, Release, secure
 from fedpdm.privacy.noise import SecureGaussian
-from fedpdm.privacy.plan import Plan
 from fedpdm.privacy.rounding import Shape, iterate_bound, sensitivity_margin
 from fedpdm.rounds import ClientResult, Setup, client_key, client_round
 
@@ -30,51 +30,70 @@ SpendFn = Callable[[float, float], None]  # (sensitivity, sigma); records a rele
 
 
 class Work:
-    """The computation of one message."""
+    """The computation of one message. Shapes and numbers of rows are the job's, so that nothing of them is the client's."""
 
-    def __init__(self, config: Config, request: Request, own: ClientExamples, setup: Setup, plan: Plan | None) -> None:
-        self.config, self.request, self.own, self.setup, self.plan = config, request, own, setup, plan
-        algorithm, shape = setup.algorithm, (own.classes, own.features.shape[1])
-        zeros = np.zeros(shape, np.float32)
+    def __init__(self, job: Job, request: Request) -> None:
+        self.job, self.config, self.request = job, job.config, request
+        self.setup, self.plan = job.setup
+        algorithm, zeros = self.setup.algorithm, np.zeros(job.shape, np.float32)
         like = jax.eval_shape(lambda x0: (algorithm.broadcast(algorithm.init_server(x0, 1)), algorithm.init_client(x0)), zeros)
         self.broadcast = _decode(request.vectors, like[0])
         self.state_tree = jax.tree.structure(like[1])
 
+    @property
+    def note(self) -> str:
+        """What the ledger calls the release."""
+        if self.request.task == "evaluate":
+            return "evaluation, secure noise"
+        return f"{self.plan.mode if self.plan else ''}, {self.job.noise} noise"
+
     def first_state(self) -> list[np.ndarray]:
         """What a client that has not taken part yet keeps."""
+        if self.request.task == "evaluate":
+            return []
         return [np.asarray(leaf) for leaf in jax.tree.leaves(self.setup.algorithm.init_client(self.broadcast.x0))]
 
-    def make(self, leaves: list[np.ndarray], spend: SpendFn) -> ClientResult:
+    def make(self, own: ClientExamples, leaves: list[np.ndarray], spend: SpendFn) -> ClientResult:
         """Run `client_round`; `spend(sensitivity, sigma)` is called before any noise is drawn."""
-        request, links = self.request, self.setup.links
+        request, links, slots = self.request, self.setup.links, self.job.slots
         state = jax.tree.unflatten(self.state_tree, leaves)
         setup, radius = self.setup, self.config.data.radius or 1.0
-        double = self.plan is not None and request.noise == "secure"
-        features = cut_norms(self.own.features, radius) if double else self.own.features
+        double = self.plan is not None and self.job.noise == "secure"
+        trained = np.where(own.held_out[:, None], np.float32(0.0), own.features)  # an empty slot is zero
+        features = cut_norms(trained, radius) if double else trained
         if double:
             setup = setup._replace(privacy=self._secure(state, radius, spend))
         elif self.plan:
-            step_size = _step_size(setup, request.round)
-            sensitivity = self.plan.sensitivity(step_size, len(features))
+            sensitivity = self.plan.sensitivity(_step_size(setup, request.round), slots)
             spend(sensitivity, self.plan.cost_multiplier() * sensitivity)
-        rows: Any = (features[None], self.own.labels[None], np.array([len(features)], np.int32), np.int32(0))
+        rows: Any = (features[None], own.labels[None], np.array([slots], np.int32), np.int32(0))
         seed: Any = np.uint32(self.config.seed)
         t: Any = np.int32(request.round)  # an array: else every round would be compiled anew
         key = jax.jit(client_key)(seed, t, np.int32(request.client))
         support = jax.jit(partial(shared_support, links))(seed, t, self.broadcast.x0) if links.has_support else None
-        return client_round(setup, Examples(*rows), state, self.broadcast, t, key, support, Compiled(double))
+        run = Compiled(self.job.digest, double)
+        return client_round(setup, Examples(*rows), state, self.broadcast, t, key, support, run)
+
+    def evaluate(self, own: ClientExamples, spend: SpendFn) -> bytes:
+        """Noised counts on the rows that are held out; `spend` is called before any noise is drawn."""
+        evaluation, rows = self.job.evaluation, own.held_out & own.filled
+        assert evaluation is not None
+        scores = self.setup.problem.loss.scores(jnp.asarray(self.broadcast.x0), jnp.asarray(own.features))
+        counts = count_cells(np.nan_to_num(np.asarray(scores, np.float64))[rows], own.labels[rows], evaluation.bins)
+        noised = release_counts(counts, evaluation.noise_multiplier(self.config), spend)
+        return encode([make_part(noised.astype(np.float32), np.ones(counts.size, bool))])
 
     def _secure(self, state: Any, radius: float, spend: SpendFn) -> Mechanism:
         """The secure mechanism for this round: everything that it rests on is public."""
         plan, setup, t = self.plan, self.setup, self.request.round
         assert plan is not None
         step_size = _step_size(setup, t)
-        public: Any = Release(step_size, float(len(self.own.labels)), setup.local.steps, 0.0, None)  # type: ignore[arg-type]
+        public: Any = Release(step_size, float(self.job.slots), setup.local.steps, 0.0, None)  # type: ignore[arg-type]
         bound = float(plan.bound(public))
         shape = Shape(
-            examples=len(self.own.labels),
-            features=self.own.features.shape[1],
-            classes=self.own.classes,
+            examples=self.job.slots,
+            features=self.job.width,
+            classes=self.job.shape[0],
             radius=radius,
             weight=setup.algorithm.weight,
             beta=setup.problem.beta,
@@ -94,17 +113,28 @@ class Work:
 
 
 class Compiled:
-    """How a real client runs the two parts of `client_round`: compiled, and the part that sees data in float64."""
+    """How a real client runs the two parts of `client_round`: compiled, and the part that sees data in float64.
 
-    def __init__(self, double: bool) -> None:
-        self.double = double
+    A process that answers a job again finds its programs here. They do not depend on the mechanism's functions, which are
+    called between the two parts.
+    """
+
+    programs: ClassVar[dict[tuple[str, str, bool], Any]] = {}
+    most = 32
+
+    def __init__(self, job: str, double: bool) -> None:
+        self.job, self.double = job, double
 
     def __call__(self, name: str, function: Any) -> Any:
         double = self.double and name == "solve"
+        key = self.job, name, double
 
         def run(setup: Setup, *inputs: Any) -> Any:
+            if len(self.programs) >= self.most:
+                self.programs.clear()
+            program = self.programs.setdefault(key, jax.jit(partial(function, setup)))
             with jax.enable_x64(double):
-                return jax.jit(partial(function, setup))(*jax.tree.map(partial(_in_precision, double), inputs))
+                return program(*jax.tree.map(partial(_in_precision, double), inputs))
 
         return run
 

@@ -5,26 +5,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fedpdm.engines.flower.client.approve import approve
+from fedpdm.engines.flower.client.policy import load_policy
+from fedpdm.engines.flower.init import job_from, write_job
 from fedpdm.engines.flower.processes.launch import LocalFederation, leave_on_sigterm
 from fedpdm.errors import UserError
 from fedpdm.runs.progress import Progress
 
 __all__ = ["DEMO_DATA", "run_demo"]
-
-POLICY = """# What this client agrees to; a request beyond it is refused.
-[budget]
-epsilon = {epsilon}
-delta = 1e-5
-relation = "add-remove"
-
-[allow]
-mechanisms = ["sound"]
-noise = ["secure"]
-
-[limits]
-noise_multiplier_min = {least_noise}
-participations_max = {rounds}
-"""
 
 LOOK_SECONDS = 10.0
 
@@ -36,25 +24,34 @@ DEMO_DATA: dict[str, dict[str, Any]] = {
 
 
 def run_demo(folder: Path, *, nodes: int, data: str, rounds: int, epsilon: float, data_dir: Path | None) -> dict[str, Any]:
-    """Train in `folder` and return the summary; everything that is started is stopped again."""
+    """Train in `folder` and return the summary; everything that is started is stopped again.
+
+    The same steps as by hand: the job is made (`fedpdm flower init`), every client approves it, nodes start, the run is
+    submitted.
+    """
     leave_on_sigterm()
     folder = folder.absolute()
-    policy = folder / "policy.toml"
-    folder.mkdir(parents=True, exist_ok=True)
-    policy.write_text(POLICY.format(epsilon=float(epsilon), least_noise=0.5, rounds=rounds))
+    job = job_from("demo", _settings(nodes, data, rounds, epsilon), slots=None, data_dir=data_dir)
+    path = write_job(folder / "job", job, out=str(folder / "run"), data_dir=data_dir)
+    policy = path.parent / "policy.toml"
     with LocalFederation(folder / "federation") as federation, Progress(rounds) as progress:
         federation.start_superlink()
         for client in range(nodes):
-            own = {"client": client, "state-dir": str(folder / "nodes" / f"client-{client}"), "policy": str(policy)}
+            state = folder / "nodes" / f"client-{client}"
+            approve(state, job, load_policy(policy))
+            own = {"client": client, "state-dir": str(state), "policy": str(policy)}
             own |= {"data-dir": str(data_dir.absolute())} if data_dir else {}
             federation.start_node(f"node-{client}", federation.register(f"node-{client}"), own)
-        run = federation.submit(_run_config(folder / "run", nodes, data, rounds, epsilon, data_dir))
+        options = {"job": str(path), "out": str(folder / "run"), "wait": 300.0, "timeout": 300.0}
+        run = federation.submit(options | ({"data_dir": str(data_dir.absolute())} if data_dir else {}))
         return _follow(federation, run, folder / "run", progress)
 
 
-def _run_config(out: Path, nodes: int, data: str, rounds: int, epsilon: float, data_dir: Path | None) -> dict[str, Any]:
+def _settings(nodes: int, data: str, rounds: int, epsilon: float) -> list[str]:
     settings = {
         "data.name": data,
+        "data.features": "raw",
+        "data.basis": "none",
         "data.clients": nodes,
         "data.radius": 1.0,
         "algorithm.name": "fedpdm",
@@ -68,11 +65,8 @@ def _run_config(out: Path, nodes: int, data: str, rounds: int, epsilon: float, d
         "privacy.mechanism": "sound",
         "privacy.epsilon": float(epsilon),
         "privacy.clip": 0.5,
-        "flower.out": str(out),
-        "flower.wait": 300.0,
-        "flower.timeout": 300.0,
-    }
-    return settings | DEMO_DATA[data] | ({"flower.data_dir": str(data_dir.absolute())} if data_dir else {})
+    } | DEMO_DATA[data]
+    return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
 
 
 def _follow(federation: LocalFederation, run: int, out: Path, progress: Progress) -> dict[str, Any]:

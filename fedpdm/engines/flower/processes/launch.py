@@ -13,13 +13,12 @@ from typing import Any, Self
 
 import tomlkit
 
-from fedpdm.config.keys import nested
+from fedpdm.engines.flower.init import write_app
 from fedpdm.engines.flower.processes.guard import guarded
 from fedpdm.engines.flower.processes.keys import Certificates, make_certificates, make_node_key
 from fedpdm.errors import UserError
-from fedpdm.version import __version__
 
-__all__ = ["QUIET", "LocalFederation", "leave_on_sigterm", "write_app"]
+__all__ = ["QUIET", "LocalFederation", "leave_on_sigterm"]
 
 # Flower reports nothing to its makers, looks for no updates, and installs nothing that an app asks for; Ray reports nothing.
 QUIET = {
@@ -32,34 +31,6 @@ POLL = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}  # on one machine there is n
 CONNECTION = "local-fedpdm"
 START_SECONDS = 60.0
 REVIVE_SECONDS = 5.0  # between two starts of a node that ends again
-
-
-def write_app(folder: Path, run_config: dict[str, Any]) -> Path:
-    """A Flower app, which is a pyproject.toml and nothing else: its parts are in this package."""
-    document = {
-        "project": {
-            "name": "fedpdm-app",
-            "version": __version__,
-            "description": "Federated primal-dual learning",
-            "license": "Apache-2.0",
-            "dependencies": [],
-        },
-        "tool": {
-            "flwr": {
-                "app": {
-                    "publisher": "fedpdm",
-                    "components": {
-                        "serverapp": "fedpdm.engines.flower.server.app:app",
-                        "clientapp": "fedpdm.engines.flower.client.app:app",
-                    },
-                    "config": nested(run_config),
-                }
-            }
-        },
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pyproject.toml").write_text(tomlkit.dumps(document), encoding="utf-8")
-    return folder
 
 
 def leave_on_sigterm() -> None:
@@ -158,9 +129,9 @@ class LocalFederation:
             *("--auth-supernode-private-key", str(key), "--port", str(free_port()), "--node-config", text),
         )
 
-    def submit(self, run_config: dict[str, Any]) -> int:
-        """`flwr run`: returns Flower's number of the run."""
-        app = write_app(self.folder / "app", run_config)
+    def submit(self, options: dict[str, Any]) -> int:
+        """`flwr run` with these options of the server (its `job` among them): returns Flower's number of the run."""
+        app = write_app(self.folder / "app", options)
         said = json.loads(self.flwr("run", str(app), CONNECTION, "--format", "json"))
         if "run-id" not in said:  # Flower ends without an error when the SuperLink is not there
             raise UserError(f"The SuperLink did not take the run: {said.get('error-message', said)}")

@@ -3,39 +3,77 @@
 from pathlib import Path
 from typing import Any
 
+from fedpdm.engines.flower.client.approve import job_epsilon
 from fedpdm.engines.flower.client.books import BudgetClosed, open_ledger
+from fedpdm.engines.flower.client.client import EVALUATION
+from fedpdm.engines.flower.client.held_jobs import held_digests, held_job
 from fedpdm.engines.flower.client.store import Kept, open_store
+from fedpdm.errors import UserError
+from fedpdm.privacy.accounting import compose_gdp, effective_multiplier, gdp_epsilon
+from fedpdm.privacy.ledger import Spend
 
 __all__ = ["client_status"]
 
+COUNTED = ("introductions", "requests", "refusals", "jobs", "bytes")
+
 
 def client_status(folder: Path) -> dict[str, Any]:
-    """Budget, jobs, last message and refusals, as plain values."""
+    """Budget, jobs with what each has spent, last message, the day's counts and refusals, as plain values."""
     with open_store(folder, create=False) as store:
         messages = store.messages()
         refusals = [dict(zip(("at", "job", "round", "name", "reason"), row, strict=True)) for row in store.refusals()]
-        budget, words, trouble = None, [], None
+        today = {what: store.admission.today(what) for what in COUNTED}
+        budget, spends, words, trouble = None, [], [], None
         try:
             with open_ledger(folder, store) as ledger:
-                budget, words = next(iter(ledger.accounts()), None), ledger.words()
+                budget, spends, words = next(iter(ledger.accounts()), None), ledger.rows(), ledger.words()
         except BudgetClosed as error:
             trouble = str(error)
-    jobs = list(dict.fromkeys(message.job for message in messages))
+    named = [*held_digests(folder), *(message.job.removesuffix(EVALUATION) for message in messages)]
     return {
         "budget": budget,
         "trouble": trouble,  # why the budget counts as used up, if it does; the seal is not looked at
         "words": [{"at": at, "reason": reason} for at, reason in words],
-        "jobs": [_job(job, [message for message in messages if message.job == job]) for job in jobs],
+        "jobs": [_job(folder, job, messages, spends, budget) for job in dict.fromkeys(named)],
         "last_message": messages[-1]._asdict() if messages else None,
+        "today": today,
         "refusals": refusals,
     }
 
 
-def _job(job: str, messages: list[Kept]) -> dict[str, Any]:
+def _job(folder: Path, job: str, messages: list[Kept], spends: list[Spend], budget: dict[str, Any] | None) -> dict[str, Any]:
+    own = [message for message in messages if message.job == job]
+    paid = [spend for spend in spends if spend.job.removesuffix(EVALUATION) == job]
+    spent = 0.0
+    if paid and budget is not None:
+        multipliers = (effective_multiplier(spend.sigma / spend.sensitivity, budget["relation"]) for spend in paid)
+        spent = gdp_epsilon(compose_gdp(multipliers), budget["delta"])
     return {
         "job": job,
-        "messages": len(messages),
-        "accepted": sum(message.status == "accepted" for message in messages),
-        "last_round": messages[-1].round,
-        "rounds": [message.round for message in messages],
+        "approved": job in held_digests(folder),
+        "algorithm": _algorithm(folder, job),
+        "epsilon_most": _most(folder, job),
+        "epsilon_spent": spent,
+        "releases": len(paid),
+        "messages": len(own),
+        "evaluations": sum(message.job == job + EVALUATION for message in messages),
+        "accepted": sum(message.status == "accepted" for message in own),
+        "last_round": own[-1].round if own else None,
+        "rounds": [message.round for message in own],
     }
+
+
+def _algorithm(folder: Path, job: str) -> str | None:
+    try:
+        held = held_job(folder, job)
+    except UserError:
+        return None
+    return held.config.algorithm.name if held else None
+
+
+def _most(folder: Path, job: str) -> float | None:
+    try:
+        held = held_job(folder, job)
+    except UserError:
+        return None
+    return job_epsilon(held) if held else None

@@ -3,7 +3,6 @@
 It knows nothing of Flower: `requests` says what to send, `take` is given what came in.
 """
 
-import json
 import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -16,15 +15,16 @@ from jax import Array
 from fedpdm.compression.links import Downlink, first_downlink, send_down, shared_support
 from fedpdm.compression.messages import Received, encode_broadcast, receive
 from fedpdm.compression.sparsify import coordinate_count
-from fedpdm.config import Config, digest
+from fedpdm.config import digest
+from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Reply, Request
+from fedpdm.engines.flower.server.evaluations import Evaluations
 from fedpdm.engines.flower.server.replies import NodeAnswer, valid_replies
 from fedpdm.engines.flower.server.run_folder import NOISE_NOTES
-from fedpdm.engines.flower.setting import deployed_setup
 from fedpdm.engines.simulation.state import initial_model
 from fedpdm.errors import UserError
 from fedpdm.participation import roster
-from fedpdm.privacy.accounting import epsilon_of
+from fedpdm.privacy.accounting import compose_gdp, effective_multiplier, gdp_epsilon
 from fedpdm.problem.objective import accuracy
 from fedpdm.rounds import server_round, travel_at
 from fedpdm.runs.folder import RunFolder
@@ -32,7 +32,6 @@ from fedpdm.runs.folder import RunFolder
 __all__ = ["Coordinator", "CoordinatorState", "TestSet"]
 
 NAME_BYTES = 16  # of a message's name
-ANY_SIZE = 2**31 - 1  # the server does not know the clients' sizes; each checks its own
 
 
 class CoordinatorState(NamedTuple):
@@ -57,10 +56,10 @@ class TestSet(NamedTuple):
 class Coordinator:
     """The rounds of one job, from the folder's checkpoint if there is one."""
 
-    def __init__(self, config: Config, folder: RunFolder, job: str, noise: str, shape: tuple[int, int], test: TestSet | None):
-        self.config, self.folder, self.job, self.noise, self.test = config, folder, job, noise, test
-        self.setup, self.plan = deployed_setup(config, ANY_SIZE)
-        r = config.rounds
+    def __init__(self, job: Job, folder: RunFolder, test: TestSet | None):
+        self.job, self.config, self.folder, self.noise, self.test = job, job.config, folder, job.noise, test
+        self.setup, self.plan = job.setup
+        config, r = self.config, self.config.rounds
         self._roster = roster(
             r.sampling,
             rounds=r.total,
@@ -70,11 +69,11 @@ class Coordinator:
             all_first=r.all_first,
             cap=self.plan.participations if self.plan else 0,
         )
-        self.round, self.state = 0, self._first_state(shape)
+        self.round, self.state = 0, self._first_state(job.shape)
         if checkpoint := folder.load_checkpoint(self.state, digest(config)):
             state, self.round = checkpoint
             self.state = jax.tree.map(jnp.asarray, state)
-        self._settings = json.dumps(config.model_dump(mode="json"))
+        self.evaluations = Evaluations(job, folder.path)
         self._began = time.perf_counter()
         self._sent: tuple[Any, Downlink, int] | None = None  # broadcast, notes, bytes of the round that is under way
 
@@ -105,9 +104,25 @@ class Coordinator:
         clients, present = self._roster[self.round]
         return [int(client) for client in clients[present]]
 
-    def introduction(self) -> Request:
-        """What a node is asked when the server meets it."""
-        return Request(self.job, self.round, -1, self._settings, self.noise, "")
+    def evaluation_due(self) -> bool:
+        """Whether clients are to be asked for noised counts of the model as it is now."""
+        return self.evaluations.due(self.round)
+
+    def evaluation_requests(self, clients: Iterable[int]) -> dict[int, Request]:
+        """What these clients are asked; the model is the one after the last round."""
+        state, whole = self.state, self.setup.algorithm.broadcast(self.state.server)
+        asked, t = jnp.asarray(sorted(clients), jnp.int32), jnp.int32(self.round)
+        _, downlink, _ = send_down(
+            self.setup.links._replace(downlink=1.0),
+            state.downlink,
+            whole,
+            asked,
+            jnp.ones(len(asked), bool),
+            t,
+            jnp.float32(0.0),
+        )
+        vectors = encode_broadcast(self.setup.links, downlink)
+        return {int(c): Request("evaluate", self.job.digest, self.round - 1, int(c), "", vectors) for c in np.asarray(asked)}
 
     def requests(self, clients: Iterable[int]) -> dict[int, Request]:
         """The next round's requests to these of its clients."""
@@ -121,8 +136,7 @@ class Coordinator:
         self._sent = broadcast, downlink, len(vectors)
         names = [bytes(np.asarray(name)).hex() if np.any(name) else "" for name in np.asarray(state.accepted)]
         return {
-            int(client): Request(self.job, self.round, int(client), self._settings, self.noise, names[client], vectors)
-            for client in asked
+            int(client): Request("train", self.job.digest, self.round, int(client), names[client], vectors) for client in asked
         }
 
     def take(self, asked: dict[int, Request], replies: Iterable[NodeAnswer]) -> tuple[dict[str, Any], list[str]]:
@@ -238,6 +252,7 @@ class Coordinator:
             "engine": "flower",
             "messages_asked_for": int(jnp.sum(self.state.asked)),
             "messages_used": int(jnp.sum(self.state.used)),
+            "evaluation": self.evaluations.last(),
         } | self._guarantee()
         about = {"data": self.config.data.name, "loss": self.config.problem.loss}
         self.folder.finish({"model": self.model, "averaged_model": averaged}, about, summary)
@@ -249,7 +264,9 @@ class Coordinator:
         if plan is None:
             return {}
         most = min(int(jnp.max(self.state.asked)), plan.participations)
-        epsilon = epsilon_of(plan.cost_multiplier(), most, plan.delta, plan.relation) if most else 0.0
+        releases = [plan.cost_multiplier()] * most + self.evaluations.multipliers()
+        effective = [effective_multiplier(z, plan.relation) for z in releases]
+        epsilon = gdp_epsilon(compose_gdp(effective), plan.delta) if effective else 0.0
         protected = self.noise == "secure"
         return {
             "epsilon": epsilon if protected else None,

@@ -1,11 +1,11 @@
 """The server's run folder: a new one, or that of a run to go on with."""
 
-import uuid
 from pathlib import Path
 
-from fedpdm.config import Config, digest
+from fedpdm.data.schema import to_toml
+from fedpdm.engines.flower.job import Job, job_toml
 from fedpdm.errors import ConfigError
-from fedpdm.runs.folder import RunFolder
+from fedpdm.runs.folder import RunFolder, atomic_write
 
 __all__ = ["NOISE_NOTES", "open_run"]
 
@@ -18,25 +18,25 @@ NOISE_NOTES = {
 }
 
 
-def open_run(path: Path, config: Config, noise: str, checksums: dict[str, str]) -> tuple[RunFolder, str]:
-    """A new run folder, or the one that a killed server left behind; and the job's own name."""
-    note = NOISE_NOTES[noise] if config.privacy.mechanism == "sound" else None
+def open_run(path: Path, job: Job, checksums: dict[str, str]) -> RunFolder:
+    """A new run folder, or the one that a killed server left behind."""
+    note = NOISE_NOTES[job.noise] if job.config.privacy.mechanism == "sound" else None
     if (path / "manifest.json").is_file():
         folder = RunFolder.reopen(path)
         try:
-            return folder, _job_to_go_on_with(folder, config, note)
+            _require_same(folder, job)
         except BaseException:
             folder.close()
             raise
-    job = f"{digest(config)}-{uuid.uuid4().hex[:12]}"
-    about = {"engine": "flower", "job": job, "noise": note}
-    return RunFolder.create(path, config, checksums, about), job
+        return folder
+    folder = RunFolder.create(path, job.config, checksums, {"engine": "flower", "job": job.digest, "noise": note})
+    atomic_write(path / "job.toml", job_toml(job).encode())
+    if job.table is not None:
+        folder.keep_schema(to_toml(job.table))
+    return folder
 
 
-def _job_to_go_on_with(folder: RunFolder, config: Config, note: str | None) -> str:
+def _require_same(folder: RunFolder, job: Job) -> None:
     manifest = folder.manifest()
-    if digest(folder.config()) != digest(config):
-        raise ConfigError(f"{folder.path} holds a run with other settings: name another flower.out, or use its settings.")
-    if manifest.get("engine") != "flower" or manifest["noise"] != note:
-        raise ConfigError(f"{folder.path} holds a run of another engine, or with other noise: name another flower.out.")
-    return manifest["job"]
+    if manifest.get("engine") != "flower" or manifest.get("job") != job.digest:
+        raise ConfigError(f"{folder.path} holds a run of another job, or of another engine: name another flower.out.")

@@ -9,8 +9,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedpdm.engines.flower.protocol import Introduction, Refused, Reply, Request, pack, unpack
+from fedpdm.engines.flower.protocol import Introduction, Meeting, Refused, Reply, Request, pack, unpack
 from fedpdm.engines.flower.server.coordinator import Coordinator
+from fedpdm.engines.flower.server.replies import NodeAnswer
 from fedpdm.errors import UserError
 
 __all__ = ["Nodes", "PrimalDual", "POLL_SECONDS"]
@@ -22,8 +23,8 @@ _log = logging.getLogger("flwr")
 class Nodes:
     """Which node is which client. Flower's node ids are new after a restart; a client's number is not."""
 
-    def __init__(self, grid: Grid, introduction: Request, clients: int, timeout: float) -> None:
-        self._grid, self._introduction, self._clients, self._timeout = grid, introduction, clients, timeout
+    def __init__(self, grid: Grid, meeting: Meeting, clients: int, timeout: float) -> None:
+        self._grid, self._meeting, self._clients, self._timeout = grid, meeting, clients, timeout
         self._met: dict[int, Introduction] = {}
         self._spare: dict[int, Introduction] = {}  # nodes that say they are a client that is connected already
         self._turned_away: set[int] = set()
@@ -34,7 +35,7 @@ class Nodes:
         self._met = {node: who for node, who in self._met.items() if node in online}
         self._spare = {node: who for node, who in self._spare.items() if node in online}
         new = online - set(self._met) - set(self._spare) - self._turned_away
-        messages = [Message(pack(self._introduction), node, MessageType.QUERY, group_id="introduction") for node in new]
+        messages = [Message(pack(self._meeting), node, MessageType.QUERY, group_id="introduction") for node in new]
         replies = _exchange(self._grid, messages, self._timeout) if messages else []
         by_request = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
         for reply in replies:
@@ -45,11 +46,6 @@ class Nodes:
                 self._met[node] = self._spare.pop(node)
         return {who.client: node for node, who in self._met.items()}
 
-    def shape(self) -> tuple[int, int]:
-        """Classes and features, as the nodes say."""
-        who = next(iter(self._met.values()))
-        return who.classes, who.features
-
     def _meet(self, node: int, reply: Message) -> None:
         try:
             if reply.has_error():
@@ -59,8 +55,6 @@ class Nodes:
                 raise Refused(who.refused, who.reason)
             if not 0 <= who.client < self._clients:
                 raise Refused("client", f"It says that it is client {who.client}; there are clients 0 to {self._clients - 1}.")
-            if self._met and (who.classes, who.features) != self.shape():
-                raise Refused("data", f"It has {who.classes} classes and {who.features} features; the others {self.shape()}.")
         except Refused as refused:
             self._turned_away.add(node)
             _log.warning("fedpdm: node %s is not used (%s)", node, refused)
@@ -70,7 +64,7 @@ class Nodes:
             _log.warning("fedpdm: client %d is connected already; node %s is kept in reserve", who.client, node)
             return
         self._met[node] = who
-        _log.info("fedpdm: client %d is there (%d examples)", who.client, who.examples)
+        _log.info("fedpdm: client %d is there", who.client)
 
     def _holder(self, client: int) -> int | None:
         return next((node for node, who in self._met.items() if who.client == client), None)
@@ -123,23 +117,12 @@ class PrimalDual(Strategy):
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """The requests of the coordinator's next round, to those of its clients that are connected."""
         there = self.nodes.wait_for(self.least, self.wait)
-        self._asked = self.coordinator.requests(client for client in self.coordinator.chosen() if client in there)
-        self._messages = {
-            client: Message(pack(request), there[client], MessageType.TRAIN, group_id=str(server_round))
-            for client, request in self._asked.items()
-        }
-        return list(self._messages.values())
+        asked = self.coordinator.requests(client for client in self.coordinator.chosen() if client in there)
+        return self._ask(asked, there, MessageType.TRAIN, server_round)
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """End the round with what came in; the model itself stays with the coordinator."""
-        # A lost node's error comes from the SuperLink itself: only the id of the request says whose it is.
-        sent = {message.metadata.message_id: client for client, message in self._messages.items()}
-        said = [(sent.get(message.metadata.reply_to_message_id, -1), _reply(message)) for message in replies]
-        silent = sorted(set(self._asked) - {client for client, _ in said})
-        said += [(client, Refused("late", "No reply in time; one that comes later is not used.")) for client in silent]
-        for client in silent:
-            self.nodes.doubt(client)
-        row, dropped = self.coordinator.take(self._asked, said)
+        row, dropped = self.coordinator.take(self._asked, self._said(replies))
         for line in dropped:
             _log.warning("fedpdm: round %d, %s", row["round"], line)
         accuracy = f", accuracy {row['test_accuracy']:.4f}" if "test_accuracy" in row else ""
@@ -150,25 +133,57 @@ class PrimalDual(Strategy):
     def start(self, grid: Grid, initial_arrays: Any = None, *ignored: Any, timeout: float = 3600, **others: Any) -> Result:  # type: ignore[override]
         """Run to the end, from the last checkpoint. The model and its measurements are in the run folder."""
         result = Result()
-        while not self.coordinator.done:
-            number = self.coordinator.round + 1
-            messages = self.configure_train(number, ArrayRecord(), ConfigRecord(), grid)
-            _, measured = self.aggregate_train(number, _exchange(grid, list(messages), timeout))
-            result.train_metrics_clientapp[number] = measured or MetricRecord()
-        return result
+        while True:
+            number = self.coordinator.round
+            if messages := list(self.configure_evaluate(number, ArrayRecord(), ConfigRecord(), grid)):
+                measured = self.aggregate_evaluate(number, _exchange(grid, messages, timeout))
+                result.evaluate_metrics_clientapp[number] = measured or MetricRecord()
+            if self.coordinator.done:
+                return result
+            messages = self.configure_train(number + 1, ArrayRecord(), ConfigRecord(), grid)
+            _, measured = self.aggregate_train(number + 1, _exchange(grid, list(messages), timeout))
+            result.train_metrics_clientapp[number + 1] = measured or MetricRecord()
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """Clients are not asked for accuracies: these would be releases of their own."""
-        return []
+        """After the rounds that the job says, all clients that are connected are asked for noised counts."""
+        if not self.coordinator.evaluation_due():
+            return []
+        there = self.nodes.wait_for(self.least, self.wait)
+        return self._ask(self.coordinator.evaluation_requests(there), there, MessageType.EVALUATE, server_round)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """There is nothing to aggregate."""
-        return None
+        """Add up the counts."""
+        row, dropped = self.coordinator.evaluations.take(self._asked, self._said(replies))
+        for line in dropped:
+            _log.warning("fedpdm: evaluation after round %d, %s", row["round"], line)
+        if "accuracy" in row:
+            told = row["round"], row["clients"], row["accuracy"], row["accuracy_error"]
+            _log.info("fedpdm: after round %d, on held-out rows of %d clients: accuracy %.4f (noise: +-%.4f)", *told)
+        return MetricRecord({key: value for key, value in row.items() if isinstance(value, int | float)})
+
+    def _ask(self, asked: dict[int, Request], there: dict[int, int], kind: str, server_round: int) -> list[Message]:
+        self._asked = asked
+        self._messages = {
+            client: Message(pack(request), there[client], kind, group_id=str(server_round)) for client, request in asked.items()
+        }
+        return list(self._messages.values())
+
+    def _said(self, replies: Iterable[Message]) -> list[NodeAnswer]:
+        """What came in, by client; a client that was silent is in doubt."""
+        # A lost node's error comes from the SuperLink itself: only the id of the request says whose it is.
+        sent = {message.metadata.message_id: client for client, message in self._messages.items()}
+        said: list[NodeAnswer] = [(sent.get(m.metadata.reply_to_message_id, -1), _reply(m)) for m in replies]
+        silent = sorted(set(self._asked) - {client for client, _ in said})
+        for client in silent:
+            self.nodes.doubt(client)
+        return said + [(client, Refused("late", "No reply in time; one that comes later is not used.")) for client in silent]
 
     def summary(self) -> None:
         """Say what is run."""
         config = self.coordinator.config
-        _log.info("fedpdm: %s, job %s, from round %d", config.algorithm.name, self.coordinator.job, self.coordinator.round + 1)
+        _log.info(
+            "fedpdm: %s, job %s, from round %d", config.algorithm.name, self.coordinator.job.digest, self.coordinator.round + 1
+        )
 
 
 def _reply(message: Message) -> Reply | Refused:

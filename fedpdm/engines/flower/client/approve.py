@@ -1,0 +1,98 @@
+"""An operator's yes to a job: what it asks of this client, in plain words, and the job in the client's own folder."""
+
+from pathlib import Path
+
+from fedpdm.data.features import options_of
+from fedpdm.engines.flower.client.held_jobs import check_whole, hold
+from fedpdm.engines.flower.client.node_data import NodeSource, check_schema, load_examples
+from fedpdm.engines.flower.client.policy import Policy
+from fedpdm.engines.flower.client.store import open_store
+from fedpdm.engines.flower.job import Job
+from fedpdm.errors import UserError
+from fedpdm.privacy.accounting import compose_gdp, effective_multiplier, gdp_epsilon
+
+__all__ = ["approve", "explain", "job_epsilon"]
+
+
+def job_epsilon(job: Job) -> float | None:
+    """What all of a job costs one client that takes part as often as the job allows; None: nothing is guaranteed."""
+    config, plan = job.config, job.setup[1]
+    if plan is None or job.noise != "secure":
+        return None
+    releases = [plan.cost_multiplier()] * plan.participations
+    if job.evaluation is not None:
+        releases += [job.evaluation.noise_multiplier(config)] * len(job.evaluation.rounds(config.rounds.total))
+    return gdp_epsilon(compose_gdp(effective_multiplier(z, plan.relation) for z in releases), plan.delta)
+
+
+def explain(job: Job) -> list[str]:
+    """What the job asks of this client, a line for each thing."""
+    config, plan = job.config, job.setup[1]
+    data, local = config.data, config.local
+    batch = f"batches of {local.batch_size} rows" if local.batch_size else "all rows in every step"
+    classes = ", ".join(job.classes[:6]) + (", ..." if len(job.classes) > 6 else "")
+    maps = f"data.features={data.features}, data.scaling={data.scaling}{_map_words(job)}"
+    lines = [f"Job {job.digest}"]
+    lines.append(
+        f"Learns a model of {len(job.classes)} classes ({classes}) from {len(job.features)} columns, with "
+        f"{config.algorithm.name}, in {config.rounds.total} rounds among {data.clients} clients."
+    )
+    lines.append(
+        f"Rows: at most {job.slots} (slots); more are refused here, and how many there are is not told. Each is mapped by "
+        f"{maps}, and its norm is cut to {data.radius or 1.0:g}."
+    )
+    lines.append(f"Work: {local.steps} local steps of size {local.step_size:g} in a round, {batch}.")
+    if plan is None:
+        return [*lines, "Noise: NONE. What leaves protects nothing."]
+    if job.noise != "secure":
+        return [*lines, "Noise: simulated, from a seed that the server knows. What leaves protects NOTHING."]
+    lines.append(
+        f"Messages: at most {plan.participations}, each with noise of {plan.cost_multiplier():.4g} times what one row can "
+        f"change (mode {plan.mode}, clip {plan.clip:g})."
+    )
+    if job.evaluation is not None:
+        times = len(job.evaluation.rounds(config.rounds.total))
+        lines.append(
+            f"Evaluations: {times}, on {job.evaluation.share:.0%} of the rows, which are not trained on; counts with noise of "
+            f"{job.evaluation.noise_multiplier(config):.4g} times what one row can change."
+        )
+    relation = "adding or removing one row" if plan.relation == "add-remove" else "replacing one row"
+    lines.append(f"Cost: epsilon = {job_epsilon(job):.4g} at delta = {plan.delta:g} in all, for {relation}.")
+    return lines
+
+
+def _map_words(job: Job) -> str:
+    data = job.config.data
+    if data.features != "fourier":
+        return ""
+    options = options_of(data)
+    count, bandwidth, seed = (options[key] for key in ("fourier_count", "fourier_bandwidth", "features_seed"))
+    return f" ({count} cosines, bandwidth {bandwidth:g}, seed {seed})"
+
+
+def approve(state_dir: Path, job: Job, policy: Policy, source: NodeSource | None = None) -> Path:
+    """Store the job in the client's folder, if the policy allows it and, where the data are known, they fit it.
+
+    Parameters
+    ----------
+    state_dir, policy
+        The node's folder and its policy.
+    job
+        What was explained, and agreed to.
+    source
+        The node's data: the schema must be the job's, and there must not be more rows than slots.
+    """
+    with open_store(state_dir):
+        check_whole(policy, job)
+        if source is not None:
+            check_fit(source, job, state_dir)
+        return hold(state_dir, job, policy)
+
+
+def check_fit(source: NodeSource, job: Job, state_dir: Path) -> None:
+    """Refuse, here and not to the server, data that do not fit the job."""
+    check_schema(source, job)
+    try:
+        load_examples(source, job, state_dir)
+    except UserError as error:
+        raise UserError(f"The data do not fit job {job.digest[:12]}: {error}") from None

@@ -1,0 +1,75 @@
+"""The jobs that a client holds: files in its state folder, each under the job's digest."""
+
+from functools import lru_cache
+from pathlib import Path
+
+from fedpdm.engines.flower.client.admission import Admission
+from fedpdm.engines.flower.client.policy import Policy, check_job, check_plan
+from fedpdm.engines.flower.job import Job, job_toml, parse_job
+from fedpdm.engines.flower.protocol import Refused, is_digest
+from fedpdm.errors import ConfigError
+from fedpdm.runs.folder import atomic_write
+
+__all__ = ["held_job", "held_digests", "hold", "check_whole", "take_offer"]
+
+FOLDER = "jobs"
+_parse = lru_cache(maxsize=16)(parse_job)
+
+
+def held_digests(folder: Path) -> list[str]:
+    """The jobs that the client of this state folder holds, oldest first."""
+    paths = sorted((folder / FOLDER).glob("*.toml"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+    return [path.stem for path in paths if is_digest(path.stem)]
+
+
+def held_job(folder: Path, digest: str) -> Job | None:
+    """The job of this digest, if the client holds it. A file that was changed is another job, which nobody approved."""
+    if not is_digest(digest):
+        return None
+    path = folder / FOLDER / f"{digest}.toml"
+    if not path.is_file():
+        return None
+    job = _parse(path.read_text(encoding="utf-8"), str(path))
+    if job.digest != digest:
+        raise Refused("job", f"{path} was changed since it was approved: approve it anew.")
+    return job
+
+
+def check_whole(policy: Policy, job: Job) -> None:
+    """Refuse a job that the policy does not allow, or whose settings void the bound; from the job's file alone."""
+    check_job(policy, job)
+    try:
+        _, plan = job.setup
+    except ConfigError as error:
+        raise Refused("settings", str(error)) from None
+    if plan:
+        check_plan(policy, plan)
+
+
+def hold(folder: Path, job: Job, policy: Policy) -> Path:
+    """Store a job that the policy allows; the caller has its owner's word, or a policy that takes any such job."""
+    check_whole(policy, job)
+    held = held_digests(folder)
+    path = folder / FOLDER / f"{job.digest}.toml"
+    if job.digest not in held:
+        if len(held) >= policy.limits.jobs_max:
+            raise Refused("jobs", f"{folder} holds {len(held)} jobs, as many as the policy allows (jobs_max).")
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        atomic_write(path, job_toml(job).encode())
+    return path
+
+
+def take_offer(folder: Path, digest: str, offer: str, policy: Policy, admission: Admission) -> Job:
+    """The job that a server offers, if the policy takes any job within its limits and this one is."""
+    if not (policy.takes_offers and offer):
+        raise Refused("job", f"This client does not hold job {digest}: `fedpdm flower approve JOB` lets it take part.")
+    try:
+        job = parse_job(offer)
+    except ConfigError as error:
+        raise Refused("settings", str(error)) from None
+    if job.digest != digest:
+        raise Refused("job", f"The offered job has the digest {job.digest}, not {digest}.")
+    check_whole(policy, job)
+    admission.admit("jobs", policy)
+    hold(folder, job, policy)
+    return job

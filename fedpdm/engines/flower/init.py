@@ -1,0 +1,183 @@
+"""Everything that a federation needs before it starts: the job, a policy to change, and the Flower app, in one folder."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+
+from fedpdm.config import Config, load_config, validate
+from fedpdm.config import to_toml as config_toml
+from fedpdm.data.datasets import DATASETS
+from fedpdm.data.schema import Schema, read_schema, to_toml
+from fedpdm.engines.flower.job import Evaluation, Job, job_toml, make_job
+from fedpdm.errors import ConfigError, UserError
+from fedpdm.runs.folder import RunFolder, atomic_write
+from fedpdm.version import __version__
+
+__all__ = ["job_from", "write_job", "write_app", "POLICY"]
+
+POLICY = """# What this client agrees to. Whatever goes beyond it is refused; `fedpdm flower status` says what and why.
+[budget]                       # all that this client's examples may ever cost, in all jobs together
+epsilon = {epsilon}
+delta = {delta}
+relation = "{relation}"
+
+[jobs]
+take = "approved"              # jobs that `fedpdm flower approve` has stored; "within-limits": any that is not forbidden below
+
+[allow]
+algorithms = ["{algorithm}"]
+mechanisms = ["{mechanism}"]       # "none" would let messages leave without any privacy
+noise = ["{noise}"]             # "simulation" would protect nothing
+
+[limits]
+noise_multiplier_min = {least_noise}     # least noise over the sensitivity, per participation
+participations_max = {participations}        # in one job
+steps_max = {steps}
+step_size_max = {step_size}
+"""
+
+
+def job_from(
+    source: str,
+    settings: list[str],
+    *,
+    slots: int | None,
+    schema: Path | None = None,
+    noise: str = "secure",
+    evaluation: Evaluation | None = None,
+    data_dir: Path | None = None,
+) -> Job:
+    """A job from a run folder, a preset or a settings file.
+
+    Parameters
+    ----------
+    source, settings
+        A run's folder, a preset's name or a TOML file; and `KEY=VALUE` settings.
+    slots
+        The public number of places for rows at every client. Known data sets tell it themselves.
+    schema
+        Of an own table; a run's folder has it.
+    noise, evaluation
+        As in `Job`.
+    data_dir
+        Where the files of known data sets are.
+    """
+    config, table = _read_source(source, settings)
+    table = read_schema(schema) if schema else table
+    others: dict[str, Any] = {"noise": noise, "evaluation": evaluation.model_dump() if evaluation else None}
+    if config.data.name in DATASETS:
+        return _known_job(config, slots, data_dir, others)
+    if table is None:
+        raise ConfigError(
+            "Own data need their public schema: --schema FILE (`fedpdm data schema` makes one), or --from a run of it."
+        )
+    if slots is None:
+        raise ConfigError("Own data need --slots: a public number that is at least the number of rows of every client.")
+    plain = Schema.model_validate(table.model_dump() | {"client": None, "columns": _without_client(table)})
+    return make_job(_for_nodes(config), slots, plain.classes, plain.feature_names, table=plain.model_dump(), **others)
+
+
+def _read_source(source: str, settings: list[str]) -> tuple[Config, Schema | None]:
+    path = Path(source)
+    if not (path / "manifest.json").is_file():
+        return load_config(source, settings), None
+    folder = RunFolder(path)
+    config, schema = folder.config(), read_schema(folder.schema_path) if folder.schema_path.is_file() else None
+    if settings:
+        with tempfile.TemporaryDirectory() as draft:
+            (Path(draft) / "run.toml").write_text(config_toml(config), encoding="utf-8")
+            config = load_config(str(Path(draft) / "run.toml"), settings)
+    clients = folder.clients_path
+    if config.data.partition == "column" and clients.is_file():
+        count = len(json.loads(clients.read_text())["clients"])
+        config = config.model_copy(update={"data": config.data.model_copy(update={"clients": count})})
+    return config, schema
+
+
+def _without_client(table: Schema) -> dict[str, Any]:
+    return {name: column.model_dump() for name, column in table.columns.items() if name != table.client}
+
+
+def _for_nodes(config: Config) -> Config:
+    """The settings of a simulation, without what only a simulation needs: the file, its schema and how rows are dealt."""
+    values = config.model_dump()
+    unset = dict.fromkeys(("label", "client_column", "schema_file", "test_share", "test_file"))
+    values["data"] |= {key: value for key, value in unset.items() if key in values["data"]} | {
+        "name": "own",
+        "partition": "iid",
+    }
+    return validate(values)
+
+
+def _known_job(config: Config, slots: int | None, data_dir: Path | None, others: dict[str, Any]) -> Job:
+    from fedpdm.data.datasets import load_dataset
+    from fedpdm.data.prepare import build_federation
+
+    known = build_federation(config, data_dir, progress=False)
+    features = load_dataset(config.data.name, data_dir=data_dir, progress=False).feature_names
+    return make_job(config, slots or known.max_size, known.class_names, features, **others)
+
+
+def write_job(folder: Path, job: Job, *, out: str, data_dir: Path | None = None) -> Path:
+    """Write job.toml, policy.toml, schema.toml (of a table) and the Flower app into a new folder; returns the job's file."""
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty: name another folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder.absolute() / "job.toml"
+    atomic_write(path, job_toml(job).encode())
+    atomic_write(folder / "policy.toml", policy_for(job).encode())
+    if job.table is not None:
+        atomic_write(folder / "schema.toml", to_toml(job.table).encode())
+    options = {"job": str(path), "out": out, "nodes": 0, "wait": 600.0, "timeout": 600.0}
+    write_app(folder / "app", options | {"data_dir": str(data_dir.absolute()) if data_dir else ""})
+    return path
+
+
+def policy_for(job: Job) -> str:
+    """A policy that holds this job once, and not much more."""
+    config, plan = job.config, job.setup[1]
+    privacy = config.privacy
+    epsilon = (privacy.epsilon or 1.0) + (job.evaluation.epsilon if job.evaluation else 0.0)
+    return POLICY.format(
+        epsilon=float(epsilon),
+        delta=privacy.delta,
+        relation=privacy.relation,
+        algorithm=config.algorithm.name,
+        mechanism=privacy.mechanism,
+        noise=job.noise,
+        least_noise=f"{0.99 * plan.cost_multiplier():.3g}" if plan else "1.0",
+        participations=plan.participations if plan else config.rounds.total,
+        steps=config.local.steps,
+        step_size=float(config.local.step_size),
+    )
+
+
+def write_app(folder: Path, options: dict[str, Any]) -> Path:
+    """A Flower app, which is a pyproject.toml and nothing else: its parts are in this package. `options` are the server's."""
+    document = {
+        "project": {
+            "name": "fedpdm-app",
+            "version": __version__,
+            "description": "Federated primal-dual learning",
+            "license": "Apache-2.0",
+            "dependencies": [],
+        },
+        "tool": {
+            "flwr": {
+                "app": {
+                    "publisher": "fedpdm",
+                    "components": {
+                        "serverapp": "fedpdm.engines.flower.server.app:app",
+                        "clientapp": "fedpdm.engines.flower.client.app:app",
+                    },
+                    "config": {"flower": options},
+                }
+            }
+        },
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pyproject.toml").write_text(tomlkit.dumps(document), encoding="utf-8")
+    return folder

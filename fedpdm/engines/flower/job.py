@@ -1,0 +1,211 @@
+"""A job: all that is agreed on before training, in one file with one digest, which server and clients hold alike.
+
+The file `job.toml` has the full settings, the public number of slots, the names of features and classes, the schema of a table,
+and what clients are asked to evaluate. A request names the digest and nothing else of it, so a server cannot change a setting.
+"""
+
+import hashlib
+import json
+import tomllib
+import uuid
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import tomlkit
+from pydantic import Field, ValidationError, model_validator
+
+from fedpdm.choices import is_table
+from fedpdm.config import Config, Section
+from fedpdm.config.keys import dotted
+from fedpdm.data.basis import DRAWINGS
+from fedpdm.data.features import make_map, options_of
+from fedpdm.data.schema import Schema
+from fedpdm.engines.flower.protocol import LONGEST_OFFER
+from fedpdm.engines.flower.setting import agreed, check_bounds, deployed_setup
+from fedpdm.errors import ConfigError
+from fedpdm.privacy.accounting import noise_multiplier_for
+from fedpdm.privacy.plan import Plan
+from fedpdm.rounds import Setup
+
+__all__ = ["Evaluation", "Job", "make_job", "parse_job", "read_job", "job_toml", "schema_digest"]
+
+MOST_SLOTS = 10_000_000
+MOST_NUMBERS = 2**28  # slots * features: a gigabyte of float32
+
+
+class Evaluation(Section):
+    """What clients tell about the model: noised counts over rows that they hold out."""
+
+    share: float = Field(default=0.2, gt=0, lt=1, description="share of every client's rows that is held out for it")
+    every: int = Field(default=0, ge=0, description="rounds between two evaluations; 0: one, after the last round")
+    epsilon: float = Field(gt=0, le=1000, description="what all evaluations cost a client, at the delta of the training")
+    bins: int = Field(default=10, ge=1, le=100, description="bins of the calibration curve")
+
+    def rounds(self, total: int) -> list[int]:
+        """After which rounds (counted from 1) clients are asked."""
+        every = self.every or total
+        return sorted({*range(every, total + 1, every), total})
+
+    def noise_multiplier(self, config: Config) -> float:
+        """Noise over sensitivity of one evaluation."""
+        times = len(self.rounds(config.rounds.total))
+        return noise_multiplier_for(self.epsilon, config.privacy.delta, times, config.privacy.relation)
+
+
+class Job(Section):
+    """One training, as everybody who takes part holds it. `digest` names it."""
+
+    format: Literal[1] = Field(default=1, description="of this file")
+    id: str = Field(pattern=r"^[0-9a-f]{32}$", description="drawn when the job was made: no two jobs are the same")
+    noise: Literal["secure", "simulation"] = Field(
+        default="secure", description='"simulation": for public data, protects nothing'
+    )
+    slots: int = Field(ge=1, le=MOST_SLOTS, description="public number of places for rows at every client; n of every bound")
+    classes: list[str] = Field(min_length=2, max_length=10_000, description="what label 0, 1, ... means")
+    features: list[str] = Field(min_length=1, max_length=1_000_000, description="the columns before the public map")
+    settings: Config
+    table: Schema | None = None
+    evaluation: Evaluation | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if is_table(self.settings.data.name):
+            raise ValueError(f"data.name={self.settings.data.name} is a file: a node reads its own data-path alone")
+        if self.settings.data.basis not in ("none", "auto", *DRAWINGS):
+            raise ValueError(
+                f"data.basis={self.settings.data.basis} is a file, which is no part of a job: use one of the drawings"
+            )
+        if self.table is not None and (self.classes, tuple(self.features)) != (self.table.classes, self.table.feature_names):
+            raise ValueError("classes and features are not those of the schema in [table]")
+        if self.evaluation is not None and self.settings.privacy.mechanism != "sound":
+            raise ValueError('[evaluation] needs privacy.mechanism="sound": its counts are noised like every other release')
+        return self
+
+    @property
+    def config(self) -> Config:
+        """The settings, with the number of participants that 0 stands for."""
+        return agreed(self.settings)
+
+    @cached_property
+    def setup(self) -> tuple[Setup, Plan | None]:
+        """Problem, algorithm, local work and mechanism, for the public number of slots."""
+        return deployed_setup(self.config, self.slots)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all of it."""
+        return _digest(self.model_dump(mode="json"))
+
+    @cached_property
+    def feature_names(self) -> tuple[str, ...]:
+        """The model's columns, behind the public map."""
+        data = self.settings.data
+        return tuple(make_map(data.features, self.features, options_of(data)).names(self.features))
+
+    @property
+    def width(self) -> int:
+        """How many columns the model has."""
+        return len(self.feature_names)
+
+    @property
+    def widest(self) -> int:
+        """A bound on the width that takes neither time nor memory."""
+        data = self.settings.data
+        if data.features == "fourier":
+            return options_of(data)["fourier_count"] + 1
+        if data.features != "raw" and data.basis != "none":
+            return max(data.basis_size + 1, len(self.features))
+        return len(self.feature_names)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Classes and columns of the model: from the job, never from a node."""
+        return len(self.classes), self.width
+
+
+def schema_digest(schema: Schema) -> str:
+    """Two schemas with one digest encode every row alike: classes, columns, levels, their order and all bounds count."""
+    return _digest(schema.model_dump(mode="json", exclude={"client", "cost", "from_rows"}))
+
+
+def _digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=False, allow_nan=False).encode()).hexdigest()
+
+
+def make_job(config: Config, slots: int, classes: Sequence[str], features: Sequence[str], **others: Any) -> Job:
+    """A new job, unlike every other one.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+    slots : int
+        The public number of places for rows at every client.
+    classes, features : sequence of str
+        The names of the classes, and of the columns before the public map.
+    **others
+        `noise`, `table`, `evaluation` of `Job`.
+    """
+    return _checked(
+        {
+            "id": uuid.uuid4().hex,
+            "slots": slots,
+            "classes": list(classes),
+            "features": list(features),
+            "settings": config.model_dump(),
+            **others,
+        },
+        "The job",
+    )
+
+
+def parse_job(text: str, name: str = "the job") -> Job:
+    """A job from TOML, checked; whatever is wrong with it is a ConfigError of one line."""
+    if len(text) > LONGEST_OFFER:
+        raise ConfigError(f"{name} has {len(text)} characters: a job file has at most {LONGEST_OFFER}.")
+    try:
+        values = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{name} is not valid TOML: {error}.") from None
+    return _checked(values, name)
+
+
+def read_job(path: Path) -> Job:
+    """The job in a file."""
+    try:
+        return parse_job(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The job {path} cannot be read: {error}. `fedpdm flower init` makes one.") from None
+
+
+def _checked(values: dict[str, Any], name: str) -> Job:
+    try:
+        job = Job.model_validate(values)
+    except ValidationError as error:
+        wrong = "; ".join(f"{dotted(e['loc'])}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()[:5])
+        raise ConfigError(f"{name} does not fit: {wrong}.") from None
+    check_bounds(job.settings)
+    if (numbers := job.slots * job.widest) > MOST_NUMBERS:
+        raise ConfigError(
+            f"{name}: {job.slots} slots of {job.widest} features are {numbers} numbers; a node holds {MOST_NUMBERS}."
+        )
+    return job
+
+
+def job_toml(job: Job) -> str:
+    """The job's file, with a comment for every key."""
+    document = tomlkit.document()
+    document.add(tomlkit.comment("A job of fedpdm: the same file at the server and at every client, told by its digest"))
+    document.add(tomlkit.comment(job.digest))
+    document.add(
+        tomlkit.comment("A client answers requests for it after `fedpdm flower approve`; a changed file is another job.")
+    )
+    for key in ("format", "id", "noise", "slots", "classes", "features"):
+        item = tomlkit.item(getattr(job, key))
+        document.add(key, item.comment(Job.model_fields[key].description or ""))
+    for key in ("settings", "evaluation", "table"):
+        if (part := getattr(job, key)) is not None:
+            document.add(key, tomlkit.item(part.model_dump(mode="json", exclude_none=True)))
+    return tomlkit.dumps(document)

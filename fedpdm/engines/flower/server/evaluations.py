@@ -1,0 +1,92 @@
+"""What clients told about the model: noised counts, added up, and the measures that follow from them."""
+
+import json
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedpdm.compression.wire import WireError, decode
+from fedpdm.engines.flower.job import Job
+from fedpdm.engines.flower.protocol import Reply, Request
+from fedpdm.engines.flower.server.replies import NodeAnswer, valid_replies
+from fedpdm.privacy.evaluation import SENSITIVITY, cell_count
+
+__all__ = ["Evaluations"]
+
+LARGEST_COUNT = 1e9
+
+
+class Evaluations:
+    """The evaluations of a job, in the file evaluations.jsonl of its run folder."""
+
+    def __init__(self, job: Job, folder: Path) -> None:
+        self.job, self.path = job, folder / "evaluations.jsonl"
+        self._rounds = job.evaluation.rounds(job.config.rounds.total) if job.evaluation else []
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per evaluation, oldest first."""
+        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def due(self, done: int) -> bool:
+        """Whether there is to be one after so many rounds, and was not yet."""
+        return done in self._rounds and all(row["round"] != done for row in self.rows())
+
+    def last(self) -> dict[str, Any] | None:
+        """The last evaluation."""
+        return rows[-1] if (rows := self.rows()) else None
+
+    def multipliers(self) -> list[float]:
+        """The noise multipliers of all that were asked for."""
+        if self.job.evaluation is None:
+            return []
+        return [self.job.evaluation.noise_multiplier(self.job.config)] * len(self.rows())
+
+    def take(self, asked: dict[int, Request], replies: Iterable[NodeAnswer]) -> tuple[dict[str, Any], list[str]]:
+        """Add up what came in: the row, and a line for every reply that is not used."""
+        messages, dropped = valid_replies(asked, replies)
+        counts = []
+        for client, reply in messages.items():
+            try:
+                counts.append(self._counts(reply))
+            except WireError as error:
+                dropped.append(f"client {client}: {error.reason}: {error}")
+        done = next(iter(asked.values())).round + 1
+        row = {"round": done, "clients": len(counts), **(self._measures(np.sum(counts, axis=0), len(counts)) if counts else {})}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        return row, dropped
+
+    def _counts(self, reply: Reply) -> np.ndarray:
+        assert self.job.evaluation is not None
+        size = cell_count(len(self.job.classes), self.job.evaluation.bins)
+        (part,) = decode(reply.vectors, dimensions=[size], limit=LARGEST_COUNT)
+        return part.values.astype(np.float64)
+
+    def _measures(self, counts: np.ndarray, clients: int) -> dict[str, Any]:
+        """Accuracy with the standard error that the noise gives it, the confusion matrix, and the calibration curve."""
+        assert self.job.evaluation is not None
+        classes, bins = len(self.job.classes), self.job.evaluation.bins
+        confusion = counts[: classes * classes].reshape(classes, classes)
+        calibration = counts[classes * classes :].reshape(bins, 2)
+        sigma = self.job.evaluation.noise_multiplier(self.job.config) * SENSITIVITY * math.sqrt(clients)
+        rows = max(float(confusion.sum()), 1.0)
+        right = float(np.trace(confusion))
+        error = sigma * math.sqrt(classes + (right / rows) ** 2 * classes * classes) / rows
+        sizes = np.maximum(calibration.sum(axis=1), 0.0)
+        middles = (np.arange(bins) + 0.5) / bins
+        gap = float(np.abs(calibration[:, 1] - middles * sizes).sum() / max(sizes.sum(), 1.0))
+        return {
+            "accuracy": min(max(right / rows, 0.0), 1.0),
+            "accuracy_error": error,
+            "rows": rows,
+            "confusion": confusion.round(3).tolist(),
+            "calibration": calibration.round(3).tolist(),
+            "calibration_gap": min(gap, 1.0),
+        }
