@@ -44,9 +44,16 @@ ALGORITHMS: Table[AlgorithmChoice] = Table(
             (RHO, SERVER_RULE, ADAPTIVE),
             "Clients keep a dual vector; the server takes the prox of the mean of primal minus dual.",
         ),
-        AlgorithmChoice("fedavg", "FedAvg", "fedpdm.algorithms.averaging:fedavg", (), "The mean of the clients' models."),
         AlgorithmChoice(
-            "fedprox", "FedProx", "fedpdm.algorithms.averaging:fedprox", (MU,), "FedAvg with a proximal term at the clients."
+            "fedavg", "FedAvg", "fedpdm.algorithms.averaging:fedavg", (), "The mean of the models.", stateless=True
+        ),
+        AlgorithmChoice(
+            "fedprox",
+            "FedProx",
+            "fedpdm.algorithms.averaging:fedprox",
+            (MU,),
+            "FedAvg with a proximal term at the clients.",
+            stateless=True,
         ),
         AlgorithmChoice(
             "scaffold",

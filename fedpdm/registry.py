@@ -85,7 +85,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class AlgorithmChoice(Choice):
-    """A federated algorithm: the factory returns a `fedpdm.algorithms.Algorithm`."""
+    """A federated algorithm: the factory returns a `fedpdm.algorithms.Algorithm`.
+
+    Attributes
+    ----------
+    stateless : bool
+        Neither a client nor the server keeps anything about a client between rounds, so cohorts may change in every round.
+    """
+
+    stateless: bool = False
 
 
 @dataclass(frozen=True)
@@ -176,6 +184,14 @@ class Table(Mapping[str, Row], Generic[Row]):
     def options(self) -> dict[str, Option]:
         """Return the options of all rows by key."""
         return {option.key: option for row in self.values() for option in row.options}
+
+    def markdown(self, section: str) -> list[str]:
+        """Return the lines of a table in Markdown; `section` is that of the options in the settings."""
+        lines = ["| name | title | what it does | options and defaults |", "|---|---|---|---|"]
+        for row in self.values():
+            options = ", ".join(f"`{section}.{option.key}` = {option.default}" for option in row.options)
+            lines.append(f"| `{row.name}` | {row.title} | {row.summary} | {options} |")
+        return lines
 
     def users(self, key: str) -> list[str]:
         """Return the names of the rows that have this option."""

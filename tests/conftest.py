@@ -15,6 +15,8 @@ remember_compilations()  # the tests' processes share what they compile; before 
 from fedpdm.choices import Choice, register, unregister  # noqa: E402
 from fedpdm.data import Federation, federation_from_arrays  # noqa: E402
 
+collect_ignore = ["toy_package"]  # a package of another author, which `test_add_your_own.py` installs
+
 # The files of `make quick`. Together they take less than two minutes on two cores.
 QUICK = {
     "test_algorithms.py",

@@ -10,44 +10,16 @@ and differs in the linear term v_i, the weight w, what a client keeps, and what 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fedpdm.compression.exchange import Broadcast, Message, Reports, like
 from fedpdm.problem.penalties import Penalty
 
 __all__ = ["Algorithm", "Broadcast", "Reports", "element_wise_mean", "shared_sum", "replace_rows"]
 
-# What a client or the server keeps, and what a message holds, is up to the algorithm: any pytree of arrays.
+# What a client or the server keeps is up to the algorithm: any pytree of arrays.
 State = Any
-Message = Any
-
-
-class Broadcast(NamedTuple):
-    """What the server sends to the participants of a round."""
-
-    x0: Array
-    extra: Any = ()  # further vectors of the model's shape, if the algorithm has any
-    weight: Array | None = None  # the w of this round's local problems; None: the algorithm's own
-
-
-class Reports(NamedTuple):
-    """The messages of one round as the server sees them, stacked over the participants.
-
-    A message is a vector of the model's shape, or a pytree of such vectors of which the first is the model's.
-    """
-
-    messages: Message  # leaves [participants, *model]
-    clients: Array  # [participants], which client each message is from
-    present: Array  # [participants] bool: False where no valid message arrived
-    sent: Message | None = None  # masks like `messages`: which coordinates were sent; None: all of them
-    travel: Array | float = 1.0  # how far the clients' steps go along a constant gradient: eta Q without a proximal term
-    shares: Array | None = None  # [participants]: each one's share p_i of the objective; None: 1/N
-
-    def arrived(self) -> Message:
-        """Masks like `messages`: the coordinates that did arrive."""
-        everything = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, bool), self.messages) if self.sent is None else self.sent
-        return jax.tree.map(lambda mask: mask & _like(self.present, mask), everything)
 
 
 class LinearTermFn(Protocol):
@@ -107,10 +79,6 @@ class Algorithm(NamedTuple):
     metric: Array | None = None
 
 
-def _like(flags: Array, values: Array) -> Array:
-    return flags.reshape(flags.shape + (1,) * (values.ndim - flags.ndim))
-
-
 def element_wise_mean(values: Array, present: Array, shares: Array | None = None) -> Array:
     """Mean over the participants that are present, coordinate by coordinate if so told; zero where there is none.
 
@@ -122,9 +90,9 @@ def element_wise_mean(values: Array, present: Array, shares: Array | None = None
     >>> element_wise_mean(jnp.array([[1.0], [3.0], [9.0]]), jnp.array([True, True, False])).tolist()
     [2.0]
     """
-    flags = _like(present, values)
+    flags = like(present, values)
     if shares is not None:
-        weights = jnp.where(flags, _like(shares, values), 0.0)
+        weights = jnp.where(flags, like(shares, values), 0.0)
         total = jnp.sum(weights, axis=0)
         return jnp.sum(weights * jnp.where(flags, values, 0.0), axis=0) / jnp.where(total > 0, total, 1.0)
     count = jnp.maximum(jnp.sum(flags, axis=0), 1)
@@ -135,9 +103,9 @@ def shared_sum(values: Array, present: Array, share: Array, shares: Array | None
     """Sum over the participants that are present, each times its share of the objective: `share` = 1/N, or its own."""
     if shares is None:
         return share * jnp.sum(jnp.where(present, values, 0.0), axis=0)
-    return jnp.sum(_like(shares, values) * jnp.where(present, values, 0.0), axis=0)
+    return jnp.sum(like(shares, values) * jnp.where(present, values, 0.0), axis=0)
 
 
 def replace_rows(table: Array, clients: Array, rows: Array, present: Array) -> Array:
     """`table` with the rows (or the coordinates) of the clients that are present replaced."""
-    return table.at[clients].set(jnp.where(_like(present, rows), rows, table[clients]))
+    return table.at[clients].set(jnp.where(like(present, rows), rows, table[clients]))

@@ -9,6 +9,7 @@ from jax import Array
 
 from fedpdm.algorithms.newton import newton
 from fedpdm.native import native_kernels
+from fedpdm.problem.local_plan import LocalPlan, step_size_at, travel
 from fedpdm.problem.losses import SMALL_BATCH
 from fedpdm.problem.objective import Problem, concave_gradient, concave_value
 
@@ -31,37 +32,6 @@ class Examples(NamedTuple):
         return self.features[self.client, index], self.labels[self.client, index]
 
 
-class LocalPlan(NamedTuple):
-    """How a client works on its local problem; all of it is public and fixed before the round.
-
-    Attributes
-    ----------
-    steps
-        Number of steps. With a `tolerance` so many are computed, and those behind the end change nothing.
-    batch_size
-        Examples per step. 0 means all of the client's examples in every step.
-    step_size, schedule
-        Step size at round 0 and how it falls: "constant", or "inverse-sqrt" for `step_size / sqrt(1 + t)`.
-    tolerance
-        The paper's nu: stop after the first step whose direction has squared norm <= nu. 0 means fixed steps.
-    linearised
-        Take one full gradient at x0 and solve the local problem on it, instead of a new gradient in every step.
-    batch_clip
-        Cut the norm of the data part of every step's gradient to this. 0 means no cut.
-    solver
-        "steps": gradient steps. "newton": `fedpdm.algorithms.newton` on all of the client's examples, to the tolerance.
-    """
-
-    steps: int
-    batch_size: int
-    step_size: float
-    schedule: str = "constant"
-    tolerance: float = 0.0
-    linearised: bool = False
-    batch_clip: float = 0.0
-    solver: str = "steps"
-
-
 class GradientNoiseFn(Protocol):
     """Noise that is added to the data gradient of every local step: `(step, shape) -> noise`."""
 
@@ -72,20 +42,6 @@ class LocalInfo(NamedTuple):
     """What is reported about a local solve (and not kept)."""
 
     steps: Array
-
-
-def step_size_at(plan: LocalPlan, round_index: Array | int) -> Array:
-    """Step size of round `round_index`, counted from 0."""
-    if plan.schedule == "inverse-sqrt":
-        return plan.step_size / jnp.sqrt(1.0 + round_index)
-    return jnp.asarray(plan.step_size, jnp.float32)
-
-
-def travel(weight: float, step_size: Array, steps: Array) -> Array:
-    """How far the steps go along a constant gradient: eta sum_{r < Q} (1 - w eta)^r, which is eta Q for w = 0."""
-    if not weight:
-        return step_size * steps
-    return (1 - (1 - weight * step_size) ** steps) / weight
 
 
 def _batches(plan: LocalPlan, examples: Examples, key: Array) -> Callable[[Array], tuple[Array, Array, Array]]:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedpdm.algorithms.base import Broadcast
+from fedpdm.compression.exchange import Broadcast
 from fedpdm.compression.sizes import HEADER_BYTES, index_bytes, part_bytes
 from fedpdm.compression.sparsify import coordinate_count, random_mask, top_k_mask
 from fedpdm.compression.values import rounded

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fedpdm.algorithms.base import Algorithm, Broadcast, Reports
+from fedpdm.compression.exchange import Message, Reports
 from fedpdm.compression.links import Downlink, Links, Packed
 from fedpdm.compression.values import KINDS
 from fedpdm.compression.wire import Part, WireError, decode, encode, make_part, spread
@@ -40,8 +40,7 @@ def encode_message(links: Links, packed: Packed) -> bytes:
 
 def receive(
     links: Links,
-    algorithm: Algorithm,
-    broadcast: Broadcast,
+    silent: Message,
     messages: Mapping[int, bytes],
     support: Array | None = None,
     travel: Array | float = 1.0,
@@ -49,17 +48,18 @@ def receive(
 ) -> Received:
     """The reports of a round from what came in, by client; a message that is not what it must be counts as absent.
 
-    Nothing of a refused message reaches the model. `support` is the round's own, which the server knows.
+    `silent` is the message of a client that has nothing to say, whose shapes a message must have. Nothing of a refused message
+    reaches the model. `support` is the round's own, which the server knows.
     """
-    silent, tree = jax.tree.flatten(algorithm.silent(broadcast))
-    shapes = [leaf.shape for leaf in silent]
+    leaves, tree = jax.tree.flatten(silent)
+    shapes = [leaf.shape for leaf in leaves]
     known = None if support is None else np.flatnonzero(np.asarray(support))
     refused: dict[int, str] = {}
     values = [np.zeros((len(messages), *shape), np.float32) for shape in shapes]
     masks = [np.zeros((len(messages), *shape), bool) for shape in shapes]
     for place, (client, data) in enumerate(messages.items()):
         try:
-            parts = decode(data, dimensions=[leaf.size for leaf in silent], supports=[known] * len(silent), limit=limit)
+            parts = decode(data, dimensions=[leaf.size for leaf in leaves], supports=[known] * len(leaves), limit=limit)
             _require_count(links, parts, known)
         except WireError as error:
             refused[client] = f"{error.reason}: {error}"

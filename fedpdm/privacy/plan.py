@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from fedpdm.algorithms.local import LocalPlan, travel
 from fedpdm.errors import ConfigError
 from fedpdm.privacy import sensitivity as bounds
 from fedpdm.privacy.accounting import (
@@ -22,6 +21,7 @@ from fedpdm.privacy.mechanism import Mechanism, Release, sound, sound_every_step
 from fedpdm.privacy.sensitivity import Curvature, Number
 from fedpdm.privacy.shared_noise import SharedNoise, Sharing, round_up, share_noise
 from fedpdm.privacy.sharing import member_sensitivity
+from fedpdm.problem.local_plan import LocalPlan, travel
 
 __all__ = ["MODES", "Plan", "choose_mode", "plan_sound", "plan_table"]
 

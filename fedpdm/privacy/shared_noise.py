@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from fedpdm.algorithms.local import LocalPlan
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import Relation, epsilon_of
 from fedpdm.privacy.mechanism import Mechanism, Release
@@ -22,6 +21,7 @@ from fedpdm.privacy.sums import (
     own_share_multiplier,
     share_sigma,
 )
+from fedpdm.problem.local_plan import LocalPlan
 
 __all__ = ["Sharing", "SharedNoise", "cohort_figures", "round_up", "share_noise", "two_figures"]
 

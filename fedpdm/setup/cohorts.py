@@ -9,9 +9,7 @@ from fedpdm.participation import cohorts_per_round, fair_share
 from fedpdm.privacy.shared_noise import Sharing
 from fedpdm.privacy.sums import Cohort, make_cohort
 
-__all__ = ["STATELESS", "cohort_of", "even_share", "sharing_of"]
-
-STATELESS = ("fedavg", "fedprox")  # nothing is remembered between rounds, of a client or of a cohort
+__all__ = ["cohort_of", "even_share", "sharing_of"]
 
 
 def cohort_of(config: Config, clients: int) -> Cohort:
@@ -40,11 +38,12 @@ def sharing_of(config: Config, sizes: np.ndarray, dimension: int, mode: str) -> 
     """How these settings share the noise; a ConfigError where Theorem S1 does not cover them."""
     name, c = config.algorithm.name, config.cohorts
     cohort = cohort_of(config, len(sizes))
-    if c.members == "new" and name not in STATELESS:
+    if c.members == "new" and not ALGORITHMS.row(name).stateless:
+        stateless = ", ".join(row.name for row in ALGORITHMS.values() if row.stateless)
         raise ConfigError(
             f'cohorts.members="new" does not go with algorithm.name={name}, which keeps a state from round to round: a cohort '
             "that exists once has none, and states of single members let a server take noise back by changing the cohort "
-            f'(docs/secure-sums.md, section 5): use "fixed", or one of {", ".join(n for n in ALGORITHMS if n in STATELESS)}.'
+            f'(docs/secure-sums.md, section 5): use "fixed", or one of {stateless}.'
         )
     if c.members == "new" and config.rounds.sampling != "cycle":
         raise ConfigError(

@@ -175,7 +175,7 @@ def test_a_round_through_bytes_is_the_round(algorithm, links):
     assert [len(m) for m in messages.values()] == [int(r.packed.bytes) for r in results]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[(r.packed.message, r.packed.sent) for r in results])
     direct = Reports(stacked[0], jnp.arange(3), jnp.ones(3, bool), stacked[1], 1.2)
-    received = receive(links, algorithm, broadcast, messages, support, travel=1.2)
+    received = receive(links, algorithm.silent(broadcast), messages, support, travel=1.2)
     assert received.refused == {}
     expected = server_round(setup, state, broadcast, direct)
     jax.tree.map(np.testing.assert_array_equal, server_round(setup, state, broadcast, received.reports), expected)
@@ -183,7 +183,7 @@ def test_a_round_through_bytes_is_the_round(algorithm, links):
     dimension = 24
     whole = encode([make_part(np.full(dimension, 2.0), np.ones(dimension, bool))] * len(jax.tree.leaves(results[0].message)))
     hostile = {3: messages[0][:-1], 4: b"", 5: whole if links.uplink < 1 else messages[0] + b"x"}
-    both = receive(links, algorithm, broadcast, messages | hostile, support, travel=1.2)
+    both = receive(links, algorithm.silent(broadcast), messages | hostile, support, travel=1.2)
     assert both.refused.keys() == {3, 4, 5}
     assert all(": " in reason for reason in both.refused.values())
     jax.tree.map(np.testing.assert_allclose, server_round(setup, state, broadcast, both.reports), expected)

@@ -175,7 +175,7 @@ class Coordinator:
         support = shared_support(setup.links, self.config.seed, t, broadcast.x0)
         vectors = {client: reply.vectors for client, reply in messages.items()}
         travel = travel_at(setup, t, setup.local.steps)
-        return receive(setup.links, setup.algorithm, broadcast, vectors, support, travel)
+        return receive(setup.links, setup.algorithm.silent(broadcast), vectors, support, travel)
 
     def _move_on(self, server: Any, asked: dict[int, Request], used: dict[int, Reply]) -> None:
         """The state after this round."""

@@ -1,0 +1,173 @@
+"""A package of another author (tests/toy_package): one file and one row per choice, and every part of fedpdm takes them."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedpdm.choices import ALGORITHMS, AlgorithmChoice, Choice, Option, PenaltyChoice, register
+from fedpdm.cli.completion import complete_setting
+from fedpdm.cli.main import main
+from fedpdm.config import digest, load_config, to_toml
+from fedpdm.data.tables import table_from_columns
+from fedpdm.engines.flower.client.policy import load_policy
+from fedpdm.errors import ConfigError
+from fedpdm.export.onnx.model import export_onnx
+from fedpdm.problem.prediction import softmax_shares
+from fedpdm.runs.saved import load_model
+from fedpdm.setup.build import loss_factory
+
+TESTS = Path(__file__).parent
+TOYS = TESTS / "toy_package"
+SMALL = ["data.name=digits", "data.clients=6", "data.partition=iid", "rounds.participants=3", "rounds.total=3", "local.steps=2"]
+CHOSEN = ["algorithm.name=momentum", "problem.loss=tempered", "problem.penalty=floor", "data.features=squares"]
+OPTIONS = ["algorithm.decay=0.4", "problem.temperature=3.0"]
+
+
+@pytest.fixture
+def toys(registered, monkeypatch: pytest.MonkeyPatch) -> list[Choice]:
+    monkeypatch.syspath_prepend(TOYS)
+    from toys.rows import ROWS
+
+    for row in ROWS:
+        registered(row)
+    return ROWS
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
+    monkeypatch.setattr(sys, "argv", ["fedpdm", *map(str, arguments)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+
+
+def settings(*values: str) -> list[str]:
+    return [part for value in values for part in ("--set", value)]
+
+
+def test_settings_and_completion_know_the_rows_and_check_their_options(toys, tmp_path):
+    config = load_config("plain", [*SMALL, *CHOSEN, *OPTIONS])
+    text = to_toml(config)
+    assert "decay = 0.4 # momentum: share of the last step that is kept" in text
+    (tmp_path / "mine.toml").write_text(text)
+    assert digest(load_config(str(tmp_path / "mine.toml"))) == digest(config)
+    with pytest.raises(ConfigError, match=r"algorithm\.decay=1\.5: expected less than 1"):
+        load_config("plain", ["algorithm.decay=1.5"])
+    assert ("algorithm.name=momentum", "") in complete_setting("algorithm.name=")
+    assert complete_setting("problem.temp")[0][0] == "problem.temperature="
+
+
+def test_rows_that_are_taken_out_are_unknown_again():
+    with pytest.raises(ConfigError, match=r"algorithm\.name='momentum': expected 'fedpdm'"):
+        load_config("plain", ["algorithm.name=momentum"])
+    with pytest.raises(ConfigError, match=r"Unknown key 'algorithm\.decay'"):
+        load_config("plain", ["algorithm.decay=0.4"])
+
+
+def test_a_policy_allows_and_names_registered_algorithms(toys, tmp_path):
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[budget]\nepsilon = 1.0\ndelta = 1e-5\n")
+    assert load_policy(policy).allow.algorithms == tuple(ALGORITHMS)
+    policy.write_text('[budget]\nepsilon = 1.0\ndelta = 1e-5\n[allow]\nalgorithms = ["momentum"]\n')
+    assert load_policy(policy).allow.algorithms == ("momentum",)
+
+
+def test_run_report_prediction_and_export(toys, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    command(monkeypatch, "run", "plain", "--quiet", "--out", out, *settings(*SMALL, *CHOSEN, *OPTIONS))
+    page = (out / "report.html").read_text(encoding="utf-8")
+    for words in ("FedAvgM trained it", "tempered loss", "weights above a floor", "The features and their squares."):
+        assert words in page
+
+    model = load_model(out)
+    assert model.weights.min() >= np.float32(-0.01), "the penalty's default"
+    assert np.isclose(model.weights.min(), -0.01), "and it is at work"
+    pixels = np.random.default_rng(0).integers(0, 17, size=(4, 64)).astype(np.float32)
+    features, _ = model.features(table_from_columns({f"p{column}": pixels[:, column] for column in range(64)}))
+    np.testing.assert_allclose(model.probabilities(features), softmax_shares.apply(features @ model.weights.T / 3), rtol=1e-5)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(export_onnx(model), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"pixels": pixels})[1], model.probabilities(features), atol=1e-5)
+
+
+def test_a_flower_job_under_the_sound_mechanism(toys, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(TESTS / "flower")
+    strategy = pytest.importorskip("test_flower_strategy")
+    monkeypatch.setattr(strategy.strategy, "POLL_SECONDS", 0.01)
+    identity = strategy.TaskIdentity
+    identity.run_id, identity.node_id, identity.task_id = 1, 0, 1  # Flower's process sets them
+    chosen = {"algorithm.name": "momentum", "problem.loss": "tempered", "problem.penalty": "floor", "rounds.total": 2}
+    grid = strategy.OneProcess(tmp_path, {11: 0, 12: 1, 13: 2})
+    summary = strategy.train(grid, strategy.SETTINGS | chosen | {"flower.out": str(tmp_path / "run")})
+    assert summary["messages_used"] == 6
+
+
+def test_the_documentation_lists_registered_rows(toys):
+    rows = "\n".join(ALGORITHMS.markdown("algorithm"))
+    assert "| `momentum` | FedAvgM | FedAvg with momentum at the server. | `algorithm.decay` = 0.5 |" in rows
+
+
+def test_an_installed_package_is_found_by_its_entry_point_and_compare_runs_it(tmp_path):
+    """A process of its own, with nothing but the package on its path."""
+    chosen = settings(*SMALL, "data.features=squares", "problem.loss=tempered")
+    names = ["--algorithms", "fedavg,momentum", "--seeds", "1", "--out", tmp_path, "--quiet"]
+    done = plugged(TOYS, "compare", "plain", *map(str, names), *chosen)
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "compare.csv").open() as file:
+        assert [row["algorithm"] for row in csv.DictReader(file)] == ["fedavg", "momentum"]
+
+
+def test_a_broken_package_is_named_in_one_line(tmp_path):
+    (tmp_path / "broken-1.0.dist-info").mkdir()
+    (tmp_path / "broken-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (tmp_path / "broken-1.0.dist-info" / "entry_points.txt").write_text("[fedpdm.plugins]\nmine = nowhere:ROWS\n")
+    done = plugged(tmp_path, "presets")
+    assert done.returncode == 2
+    assert done.stderr.startswith("fedpdm: The plugin 'mine' of broken cannot be used: No module named 'nowhere'")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def plugged(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "fedpdm.cli.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path})
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (AlgorithmChoice("fedavg", "mine", "toys.momentum:momentum"), "another algorithm named 'fedavg'"),
+        (AlgorithmChoice("Fed Avg", "mine", "toys.momentum:momentum"), "small letters"),
+        (AlgorithmChoice("mine", "mine", "nowhere:mine", (Option("rho", 3.0, ""),)), "'rho' of 'mine' is declared otherwise"),
+        (PenaltyChoice("mine", "mine", "nowhere:mine", (Option("beta", 3.0, ""),)), "'beta' has the name of another setting"),
+        ("mine", "to be one of AlgorithmChoice"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_and_leave_nothing_behind(row, words):
+    with pytest.raises(ConfigError, match=words):
+        register(row)
+    assert "mine" not in ALGORITHMS
+    load_config("plain")
+
+
+def test_a_row_must_name_what_can_be_imported_and_say_what_its_loss_says(registered):
+    registered(AlgorithmChoice("lost", "lost", "nowhere:mine"))
+    with pytest.raises(ConfigError, match="'lost' names 'nowhere:mine', which cannot be imported"):
+        ALGORITHMS["lost"].build()
+    from fedpdm.choices import LossChoice
+
+    registered(LossChoice("odd", "odd", "fedpdm.problem.losses:softmax", target="number"))
+    with pytest.raises(ConfigError, match="says target='number', its Loss 'classes'"):
+        loss_factory(load_config("plain", ["problem.loss=odd"]))
+
+
+def test_the_page_of_all_choices_is_up_to_date(monkeypatch):
+    monkeypatch.syspath_prepend(TESTS.parent / "scripts")
+    from choices_page import PAGE, with_tables
+
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_tables(page) == page, "run `python scripts/choices_page.py`"
