@@ -85,10 +85,9 @@ def _solve_locally(
     algorithm, privacy, problem, x0 = setup.algorithm, setup.privacy, setup.problem, broadcast.x0
     batch_key, noise_key, choice_key = jax.random.split(key, 3)
     step_size = step_size_at(setup.local, round_index)
-    size = examples.sizes[examples.client]
     linear_term = algorithm.linear_term(state, broadcast)
     slope = jnp.linalg.norm(linear_term + problem.beta * concave_gradient(x0))
-    release = Release(step_size, size, jnp.int32(setup.local.steps), slope, noise_key)
+    release = Release(step_size, examples.slots, jnp.int32(setup.local.steps), slope, noise_key)
     gradient_noise, step_cost = privacy.gradient_noise(release) if privacy.gradient_noise else (None, 0.0)
     if support is not None:
         problem = problem._replace(loss=restricted(problem.loss, x0, support, setup.links.radius))

@@ -40,6 +40,8 @@ def stationarity(
     features: Array,
     labels: Array,
     sizes: Array,
+    weights: Array | None = None,
+    persons: Array | None = None,
     shares: Array | None = None,
     metric: Array | None = None,
 ) -> Array:
@@ -57,7 +59,7 @@ def stationarity(
         return jnp.mean(values, axis=0) if shares is None else jnp.tensordot(shares, values, 1)
 
     gaps = models - x0
-    primal = local_gradients(problem, models, features, labels, sizes) + linear_terms
+    primal = local_gradients(problem, models, features, labels, sizes, weights, persons) + linear_terms
     primal = primal + weight * (gaps if metric is None else gaps @ metric)
     if isinstance(weight, Array) or weight:
         back = linear_terms if metric is None else linear_terms @ jnp.linalg.inv(metric)

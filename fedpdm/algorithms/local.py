@@ -27,9 +27,16 @@ class Examples(NamedTuple):
     labels: Array  # [clients, rows]
     sizes: Array  # [clients]
     client: Array  # which of them; a scalar
+    weights: Array | None = None  # [clients, rows] what a row counts, if the unit is a person: 1/m for each of its m rows
+    persons: Array | None = None  # [clients]
 
     def rows(self, index: Array) -> tuple[Array, Array]:
         return self.features[self.client, index], self.labels[self.client, index]
+
+    @property
+    def slots(self) -> Array:
+        """The client's public number of units, by which sums over all of its rows are divided: examples, or persons."""
+        return (self.sizes if self.persons is None else self.persons)[self.client]
 
 
 class GradientNoiseFn(Protocol):
@@ -50,15 +57,18 @@ def _batches(plan: LocalPlan, examples: Examples, key: Array) -> Callable[[Array
     rows = jnp.arange(examples.labels.shape[1])
     if plan.batch_size == 0:
         own = examples.features[examples.client], examples.labels[examples.client]
-        everything = (*own, jnp.where(rows < size, 1.0 / size, 0.0))
+        each = 1.0 / size if examples.weights is None else examples.weights[examples.client] / examples.slots
+        everything = (*own, jnp.where(rows < size, each, 0.0))
         return lambda step: everything
     # A random order of the client's own rows, first; the padding comes last.
     order = jnp.argsort(jnp.where(rows < size, jax.random.uniform(key, rows.shape), 2.0))
     weights = jnp.full(plan.batch_size, 1.0 / plan.batch_size)
 
     def batch(step: Array) -> tuple[Array, Array, Array]:
-        places = (step * plan.batch_size + jnp.arange(plan.batch_size)) % size
-        return (*examples.rows(order[places]), weights)
+        places = order[(step * plan.batch_size + jnp.arange(plan.batch_size)) % size]
+        if examples.weights is None:
+            return (*examples.rows(places), weights)
+        return (*examples.rows(places), weights * examples.weights[examples.client, places])
 
     return batch
 
@@ -102,7 +112,7 @@ def solve(
     gone through again. With a `support` the steps move its coordinates only. With a `metric` M the proximal term is
     $\frac w2 \langle x - x_0, (x - x_0) M\rangle$, for plan.solver = "newton".
     """
-    if _native_serves(problem, plan, key, x0.dtype, gradient_noise, support):
+    if _native_serves(problem, plan, key, x0.dtype, gradient_noise, support, examples.weights):
         return _solve_natively(problem, plan, examples, x0, linear_term, weight, step_size, key)
     batch_of = _batches(plan, examples, key)
 

@@ -222,6 +222,8 @@ def audit_federation(
     """
     setup, plan = build_setup(config, federation)
     features, labels, sizes = map(jnp.asarray, (federation.features, federation.labels, federation.sizes))
+    if federation.weights is not None:
+        raise ConfigError("An audit adds or removes one row, but the unit here is a person: leave data.unit_column out.")
     examples, claim = Examples(features, labels, sizes, jnp.int32(client)), claim_of(config, plan, federation.clients)
     radius = radius_of(config)
     return audit(setup, examples, federation.classes, claim, attack=attack, radius=radius, runs=runs, seed=seed)

@@ -53,6 +53,10 @@ def run_command(
     schema: Annotated[str | None, typer.Option(help="Public bounds and levels of its columns (fedpdm data schema).")] = None,
     test: Annotated[str | None, typer.Option(help="Another table to test on.")] = None,
     test_share: Annotated[float | None, typer.Option(help="Share of every client's rows to test on (default: 0.2).")] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="The column that names the person that a row is about: the unit of the guarantee.")
+    ] = None,
+    min_rows: Annotated[int | None, typer.Option(help="Join clients with fewer rows into one (default: keep all).")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget; own tables then need --schema.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder (default: a new one below runs/).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
@@ -83,6 +87,8 @@ def run_command(
         test=test,
         test_share=test_share,
         epsilon=epsilon,
+        unit=unit,
+        min_rows=min_rows,
     )
     if resume and (config or settings or shorthand or out):
         raise ConfigError("--resume goes on with the settings and folder of the run: drop CONFIG, --set and other flags.")

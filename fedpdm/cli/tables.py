@@ -35,6 +35,8 @@ def table_settings(
     test: str | None,
     test_share: float | None,
     epsilon: float | None,
+    unit: str | None,
+    min_rows: int | None,
 ) -> list[str]:
     """The flags for own tables as settings: each is shorthand for a key of the settings."""
     flags: dict[str, str | float | None] = {
@@ -44,6 +46,8 @@ def table_settings(
         "data.schema_file": schema,
         "data.test_file": test,
         "data.test_share": test_share,
+        "data.unit_column": unit,
+        "data.min_rows": min_rows,
         "privacy.epsilon": epsilon,
     }
     settings = [f"{key}={json.dumps(value)}" for key, value in flags.items() if value is not None]
@@ -70,6 +74,7 @@ def schema(
     table: Annotated[str, typer.Argument(help="A CSV, Parquet, NPZ or LibSVM file.")],
     label: Annotated[str, typer.Option(help="The column to predict.")],
     client_column: Annotated[str | None, typer.Option(help="The column that says whose row it is.")] = None,
+    unit: Annotated[str | None, typer.Option(help="The column that names the person that a row is about.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Read the rows with noise: the budget of this release.")] = None,
     delta: Annotated[float, typer.Option(help="Delta of that release.")] = 1e-6,
     features: Annotated[int | None, typer.Option(help="With --epsilon, of a LibSVM file: the number of its columns.")] = None,
@@ -85,7 +90,12 @@ def schema(
     from fedpdm.data.tables import read_table
 
     if epsilon is None:
-        found, comment = infer_schema(read_table(table), label, client_column), SCHEMA_COMMENT
+        found, comment = infer_schema(read_table(table), label, client_column, unit), SCHEMA_COMMENT
+    elif unit is not None:
+        raise ConfigError(
+            f"--unit {unit} does not go with --epsilon: a schema that is read with noise covers one row, not all rows of one "
+            f"{unit}; leave --epsilon out, and put in what is known without the rows"
+        )
     else:
         from fedpdm.privacy.schema_release import release_schema
 

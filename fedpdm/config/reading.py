@@ -34,8 +34,13 @@ def load_config(source: str = "demo", settings: Iterable[str] = ()) -> Config:
     5
     """
     values = _read(source)
+    asked = set()
     for setting in settings:
         _apply(values, setting)
+        asked.add(setting.partition("=")[0].strip())
+    data = values.get("data", {})
+    if "data.features" in asked and "data.scaling" not in asked and data.get("features", "raw") != "raw":
+        data.pop("scaling", None)  # a map that is asked for scales by itself, and takes the place of the preset's scaling
     return validate(values)
 
 

@@ -33,6 +33,12 @@ class DataSection(Section):
         default=None, gt=0, lt=1, description="own table: share of every client's rows to test on; unset: 0.2, or the test_file"
     )
     test_file: str | None = Field(default=None, description="own table: another table to test on")
+    unit_column: str | None = Field(
+        default=None, description="own table: names the person that a row is about; all rows of one then count as one"
+    )
+    min_rows: int | None = Field(
+        default=None, ge=2, description="own table: clients with fewer rows are joined into one; unset: all are kept"
+    )
     clients: int = Field(
         default=100, ge=1, description='number of clients N that the examples are dealt to; the column\'s with "column"'
     )
@@ -111,7 +117,7 @@ class DataSection(Section):
 
 
 # What is looked at for tables of one's own only
-TABLE_KEYS = ("label", "client_column", "schema_file", "test_share", "test_file")
+TABLE_KEYS = ("label", "client_column", "schema_file", "test_share", "test_file", "unit_column", "min_rows")
 
 
 class ProblemSection(Section):
@@ -193,6 +199,7 @@ class PrivacySection(Section):
     participations: int = Field(
         default=0, ge=0, description="most participations of one client; 0: its even share of the rounds"
     )
+    clients_per_unit: int = Field(default=1, ge=1, description="most clients that hold rows of one person, with a unit column")
     trust: Literal["local", "cohorts"] = Field(
         default="local",
         description='"local": every message is seen; "cohorts": only sums over cohorts are, and members share the noise',
@@ -223,8 +230,8 @@ class CohortsSection(Section):
 
 # What a mechanism does not look at must not be set, lest somebody believe that it counts.
 UNUSED_PRIVACY_KEYS: dict[str, tuple[str, ...]] = {
-    "none": ("epsilon", "relation", "mode", "clip", "participations", "trust"),
-    "paper": ("relation", "mode", "participations", "trust"),
+    "none": ("epsilon", "relation", "mode", "clip", "participations", "trust", "clients_per_unit"),
+    "paper": ("relation", "mode", "participations", "trust", "clients_per_unit"),
     "sound": (),
 }
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from fedpdm.config import DataSection
 from fedpdm.data.datasets import Dataset
-from fedpdm.data.encoding import Encoded, encode
+from fedpdm.data.encoding import encode
 from fedpdm.data.schema import Ignored, Schema, describe, read_schema, some, to_toml
-from fedpdm.data.schema_inference import infer_schema
+from fedpdm.data.schema_inference import check_roles, infer_schema
+from fedpdm.data.split import gather_small, split
 from fedpdm.data.tables import SKLEARN, Table, read_table
 from fedpdm.errors import ConfigError, DataError
 
 TEST_SHARE = 0.2
-LEAST_ROWS = 2  # of a client: one to learn from, one to test with
 
 
 class CustomData(NamedTuple):
@@ -38,27 +38,32 @@ def load_custom(data: DataSection, private: bool = False) -> CustomData:
         A guarantee is claimed for the rows: then a schema that is read off them is refused.
     """
     table = read_table(data.name)
+    check_roles(table.name, data.label, data.client_column, data.unit_column)
     schema, notes = _schema(data, table, private)
     rows = encode(schema, table)
-    if private and len(rows.labels) < table.rows:
+    name, count, checksums = table.name, table.rows, {table.name: table.checksum, "schema": _digest(schema)}
+    del table  # its columns are not needed beside the features
+    if private and len(rows.labels) < count:
         raise DataError(
-            f"{table.name}: {table.rows - len(rows.labels)} rows have no label in {schema.label!r}: under "
+            f"{name}: {count - len(rows.labels)} rows have no label in {schema.label!r}: under "
             'privacy.mechanism="sound" take them out of the file, as the number of rows that count is made public'
         )
-    notes += rows.notes
-    checksums = {table.name: table.checksum, "schema": hashlib.sha256(to_toml(schema).encode()).hexdigest()}
-    members = _clients(rows, schema, table.name) if schema.client else [np.arange(len(rows.labels))]
+    rows, said = gather_small(rows, data.min_rows)
+    notes = (*notes, *rows.notes, *said)
+    if schema.client and len(rows.clients.names) == 1:
+        raise DataError(
+            f"{name}: the column {schema.client!r} names one client, {rows.clients.names[0]!r}: name another, or none"
+        )
     if data.test_file is None:
-        train, test = _split(members, data.test_share or TEST_SHARE, data.partition_seed, table.name)
-        held_out = Encoded(rows.features[test], rows.labels[test], rows.clients, ())
+        train, test = split(rows, data.test_share or TEST_SHARE, data.partition_seed, name)
+        held_out = rows._replace(features=rows.features[test], labels=rows.labels[test])
     else:
         train, other = np.arange(len(rows.labels)), read_table(data.test_file)
-        held_out = encode(_without_client(schema), other)
+        held_out = encode(_without_client(schema.model_copy(update={"unit_column": None})), other)
         checksums[other.name] = other.checksum
         notes += tuple(f"test rows: {note}" for note in held_out.notes)
-    names, places = np.unique(rows.clients, return_inverse=True)
     dataset = Dataset(
-        name=table.name,
+        name=name,
         features=rows.features[train],
         labels=rows.labels[train],
         test_features=held_out.features,
@@ -66,10 +71,15 @@ def load_custom(data: DataSection, private: bool = False) -> CustomData:
         class_names=tuple(schema.classes),
         feature_names=schema.feature_names,
         checksums=checksums,
-        clients=places[train].astype(np.int32) if schema.client else np.zeros(0, np.int32),
-        client_names=tuple(map(str, names)),
+        clients=rows.clients.places[train] if schema.client else rows.clients.places,
+        client_names=rows.clients.names,
+        units=np.zeros(0, np.int64) if rows.units is None else rows.units[train],
     )
-    return CustomData(dataset, schema, (*notes, _shape(dataset)))
+    return CustomData(dataset, schema, (*notes, _shape(dataset, schema)))
+
+
+def _digest(schema: Schema) -> str:
+    return hashlib.sha256(to_toml(schema).encode()).hexdigest()
 
 
 def _schema(data: DataSection, table: Table, private: bool) -> tuple[Schema, tuple[str, ...]]:
@@ -88,6 +98,14 @@ def _schema(data: DataSection, table: Table, private: bool) -> tuple[Schema, tup
         if data.partition == "column" and client is not None and client != schema.client:
             others = {name: column for name, column in schema.columns.items() if name != client}
             schema = Schema.model_validate(schema.model_dump() | {"client": client, "columns": others})
+        if data.unit_column not in (None, schema.unit_column):
+            others = {name: column for name, column in schema.columns.items() if name != data.unit_column}
+            schema = Schema.model_validate(schema.model_dump() | {"unit_column": data.unit_column, "columns": others})
+        if schema.unit_column and schema.cost:
+            raise ConfigError(
+                f"{data.schema_file} was read off the rows with a guarantee for one row (cost), which does not cover all rows "
+                f"of one {schema.unit_column}: write down a schema that is known without the rows"
+            )
         if data.partition != "column":
             schema = _without_client(schema)
         notes: tuple[str, ...] = (f"schema {data.schema_file}, {len(schema.feature_names)} features:\n{describe(schema)}",)
@@ -98,7 +116,7 @@ def _schema(data: DataSection, table: Table, private: bool) -> tuple[Schema, tup
             raise ConfigError(f"{table.name}: say with --label (data.label) which column to predict; its columns are {columns}")
         if private:
             raise ConfigError(_refusal(table.name, label, client))
-        schema, more = infer_schema(table, label, client)
+        schema, more = infer_schema(table, label, client, data.unit_column)
         said = f"schema read off the rows, {len(schema.feature_names)} features:\n{describe(schema)}"
         notes = (said, *more)
     if data.partition == "column" and schema.client is None:
@@ -125,35 +143,7 @@ def _without_client(schema: Schema) -> Schema:
     return schema.model_copy(update={"client": None, "columns": {**schema.columns, schema.client: Ignored()}})
 
 
-def _clients(rows: Encoded, schema: Schema, table: str) -> list[np.ndarray]:
-    """The rows of every client."""
-    members = [np.flatnonzero(rows.clients == name) for name in np.unique(rows.clients)]
-    for part in members:
-        if len(part) < LEAST_ROWS:
-            raise DataError(
-                f"{table}: the client {str(rows.clients[part[0]])!r} in {schema.client!r} has {len(part)} row, but needs at "
-                f"least {LEAST_ROWS}: join it with another client, or leave it out"
-            )
-    if len(members) < 2:
-        raise DataError(
-            f"{table}: the column {schema.client!r} names one client, {str(rows.clients[0])!r}: name another column, or none"
-        )
-    return members
-
-
-def _split(members: list[np.ndarray], share: float, seed: int, table: str) -> tuple[np.ndarray, np.ndarray]:
-    """A share of every client's rows to test with, at least one, drawn from the partition's seed."""
-    rng, train, test = np.random.default_rng(seed), [], []
-    for part in members:
-        if len(part) < LEAST_ROWS:
-            raise DataError(f"{table} has {len(part)} row with a label: give at least {LEAST_ROWS}")
-        order = rng.permutation(part)
-        count = min(max(1, round(share * len(part))), len(part) - 1)
-        test.append(order[:count])
-        train.append(order[count:])
-    return np.sort(np.concatenate(train)), np.sort(np.concatenate(test))
-
-
-def _shape(dataset: Dataset) -> str:
+def _shape(dataset: Dataset, schema: Schema) -> str:
     clients = f" of {len(dataset.client_names)} clients" if dataset.client_names else ""
-    return f"{len(dataset.labels)} rows{clients} to learn from, {len(dataset.test_labels)} to test with"
+    persons = f", with {len(np.unique(dataset.units))} different {schema.unit_column!r}," if len(dataset.units) else ""
+    return f"{len(dataset.labels)} rows{clients}{persons} to learn from, {len(dataset.test_labels)} to test with"

@@ -42,6 +42,8 @@ class Dataset(NamedTuple):
         File name to SHA-256, for a run's manifest.
     clients, client_names : ndarray, tuple of str
         [examples] whose example it is, as a place in the names; empty where the examples are yet to be dealt.
+    units : ndarray
+        [examples] equal numbers for examples of one person; empty where every example is one of its own.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Dataset(NamedTuple):
     checksums: dict[str, str]
     clients: np.ndarray = np.zeros(0, np.int32)
     client_names: tuple[str, ...] = ()
+    units: np.ndarray = np.zeros(0, np.int64)
 
 
 class DatasetInfo(NamedTuple):

@@ -1,6 +1,6 @@
 """Rows of a table as the model sees them, by a public schema: nothing is fitted, each row is encoded by itself."""
 
-__all__ = ["Encoded", "encode", "as_numbers", "as_words", "known_numbers"]
+__all__ = ["Encoded", "Members", "encode", "as_numbers", "as_words", "known_numbers"]
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,16 +24,26 @@ class Encoded(NamedTuple):
         [rows, features] float32 in [0, 1].
     labels : ndarray
         [rows] int32; empty if they were not asked for.
-    clients : ndarray
-        [rows] str, whose row it is; empty if the schema has no client column or labels were not asked for.
+    clients : Members
+        Whose row it is; empty if the schema has no client column or labels were not asked for.
     notes : tuple of str
         What was done to values that did not fit, with counts.
+    units : ndarray, optional
+        [rows] equal numbers for rows of one person, if the schema names a unit column.
     """
 
     features: np.ndarray
     labels: np.ndarray
-    clients: np.ndarray
+    clients: "Members"
     notes: tuple[str, ...]
+    units: np.ndarray | None = None
+
+
+class Members(NamedTuple):
+    """Whose row it is: [rows] places among the clients' names."""
+
+    places: np.ndarray
+    names: tuple[str, ...]
 
 
 def encode(schema: Schema, table: Table, labelled: bool = True) -> Encoded:
@@ -52,23 +62,46 @@ def encode(schema: Schema, table: Table, labelled: bool = True) -> Encoded:
         If a column is missing, a number is a word, or a label is none of the classes.
     """
     notes: list[str] = []
-    blocks = [np.zeros((table.rows, 0))]
-    for name, column in schema.columns.items():
-        if isinstance(column, Number):
-            blocks.append(_encode_number(column, table, name, notes))
-        elif isinstance(column, Category):
-            blocks.append(_encode_category(column, table, name, notes))
-    if schema.bias:
-        blocks.append(np.ones((table.rows, 1)))
-    features = np.concatenate(blocks, axis=1, dtype=np.float32)
+    features = _encode_features(schema, table, notes)
     if not labelled:
-        return Encoded(features, np.zeros(0, np.int32), np.zeros(0, str), tuple(notes))
-    if extra := [name for name in table.columns if name not in (*schema.columns, schema.label, schema.client)]:
+        return Encoded(features, np.zeros(0, np.int32), _client_places(None), tuple(notes))
+    if extra := [name for name in table.columns if name not in (*schema.columns, *schema.roles)]:
         notes.append(f"{_amount(len(extra), 'column')} not in the schema, left out: {some(extra)}")
     labels = _encode_labels(schema, table, notes)
+    clients = _client_places(_clients(table, schema.client) if schema.client else None)
+    units = _units(table, schema.unit_column) if schema.unit_column else None
     kept = labels >= 0
-    clients = np.array(_clients(table, schema.client) if schema.client else [], str)
-    return Encoded(features[kept], labels[kept], clients[kept] if schema.client else clients, tuple(notes))
+    if not kept.all():
+        features, labels = features[kept], labels[kept]
+        clients = Members(clients.places[kept], clients.names) if schema.client else clients
+        units = units[kept] if units is not None else None
+    return Encoded(features, labels, clients, tuple(notes), units)
+
+
+def _encode_features(schema: Schema, table: Table, notes: list[str]) -> np.ndarray:
+    """Column after column into one array, so that nothing of it is in memory twice."""
+    features = np.zeros((table.rows, len(schema.feature_names)), np.float32)
+    place = 0
+    for name, column in schema.columns.items():
+        width = 0
+        if isinstance(column, Number):
+            width = 1 + column.missing_column
+            _encode_number(column, table, name, notes, features[:, place : place + width])
+        elif isinstance(column, Category):
+            width = len(column.levels)
+            _encode_category(column, table, name, notes, features[:, place : place + width])
+        place += width
+    if schema.bias:
+        features[:, -1] = 1
+    return features
+
+
+def _client_places(words: "polars.Series | None") -> "Members":
+    """The clients' names in order, and whose row it is as a place among them."""
+    if words is None:
+        return Members(np.zeros(0, np.int32), ())
+    names = sorted(words.unique().to_list())
+    return Members(_places(words, names), tuple(names))
 
 
 def as_numbers(series: "polars.Series", where: str) -> np.ndarray:
@@ -94,19 +127,24 @@ def known_numbers(series: "polars.Series") -> "polars.Series":
     return series.set(series.str.to_lowercase().is_in(MISSING_NUMBERS).fill_null(False), None)
 
 
-def as_words(series: "polars.Series", declared: Sequence[str] = ()) -> list[str | None]:
-    """Words, with None where a value is missing; the number 7.0 is the word "7".
+def as_words(series: "polars.Series", declared: Sequence[str] = ()) -> "polars.Series":
+    """Words, with null where a value is missing; the number 7.0 is the word "7".
 
     A word that is `declared` (a level or class of the schema) is never missing, whatever it looks like.
     """
-    if not series.dtype.is_numeric():
-        return [
-            None if word is None or (word.lower() in MISSING and word not in declared) else word for word in series.to_list()
-        ]
-    return [None if value is None else number_word(value) for value in series.to_list()]
+    import polars as pl
+
+    if series.dtype.is_numeric():
+        values = series.drop_nulls().unique()
+        if values.len() == 0:
+            return series.cast(pl.String)
+        words = [number_word(value) for value in values.to_list()]
+        return series.replace_strict(values, words, default=None, return_dtype=pl.String)
+    missing = series.str.to_lowercase().is_in(MISSING) & ~series.is_in(list(declared))
+    return series.set(missing.fill_null(False), None)
 
 
-def _encode_number(column: Number, table: Table, name: str, notes: list[str]) -> np.ndarray:
+def _encode_number(column: Number, table: Table, name: str, notes: list[str], block: np.ndarray) -> None:
     values = as_numbers(table.column(name), f"{table.name}, column {name!r}")
     missing = np.isnan(values)
     outside = int(((values < column.low) | (values > column.high)).sum())
@@ -116,63 +154,81 @@ def _encode_number(column: Number, table: Table, name: str, notes: list[str]) ->
         middle = (column.low + column.high) / 2
         verb = "stands" if count == 1 else "stand"
         notes.append(f"{name}: {_amount(count, 'missing value')} {verb} at the middle of the bounds, {middle:g}")
-    scaled = np.where(missing, 0.5, np.clip((values - column.low) / (column.high - column.low), 0, 1))
-    return np.stack([scaled, missing], axis=1) if column.missing_column else scaled[:, None]
+    block[:, 0] = np.where(missing, 0.5, np.clip((values - column.low) / (column.high - column.low), 0, 1))
+    if column.missing_column:
+        block[:, 1] = missing
 
 
-def _encode_category(column: Category, table: Table, name: str, notes: list[str]) -> np.ndarray:
+def _encode_category(column: Category, table: Table, name: str, notes: list[str], block: np.ndarray) -> None:
     words = as_words(table.column(name), [*column.levels, *([column.baseline] if column.baseline else [])])
-    places = {level: place for place, level in enumerate(column.levels)}
-    block = np.zeros((table.rows, len(places)))
-    unseen: dict[str, int] = {}
-    for row, word in enumerate(words):
-        if word in places:
-            block[row, places[word]] = 1
-        elif word not in (None, column.baseline):
-            unseen[word] = unseen.get(word, 0) + 1
-    if count := sum(unseen.values()):
-        own = "its" if count == 1 else "their"
-        notes.append(
-            f"{name}: {_amount(count, 'value')} {_is(count)} none of the levels ({some(sorted(unseen))}): all of {own} "
-            "indicators are 0"
-        )
-    if count := words.count(None):
+    places = _places(words, column.levels)
+    known = places >= 0
+    block[np.flatnonzero(known), places[known]] = 1
+    if not known.all():
+        others = words.filter(~known).drop_nulls()
+        others = others.filter(others != column.baseline) if column.baseline is not None else others
+        if count := others.len():
+            own = "its" if count == 1 else "their"
+            notes.append(
+                f"{name}: {_amount(count, 'value')} {_is(count)} none of the levels ({some(sorted(others.unique()))}): all of "
+                f"{own} indicators are 0"
+            )
+    if count := words.null_count():
         notes.append(f"{name}: {_amount(count, 'missing value')} {_is(count)} encoded as 0 in every indicator")
-    return block
+
+
+def _places(words: "polars.Series", levels: Sequence[str]) -> np.ndarray:
+    """The place of every word among the levels; -1 for another one, and for a missing one."""
+    import polars as pl
+
+    found = words.replace_strict(list(levels), list(range(len(levels))), default=-1, return_dtype=pl.Int32)
+    return found.fill_null(-1).to_numpy()
 
 
 def _encode_labels(schema: Schema, table: Table, notes: list[str]) -> np.ndarray:
     words = as_words(table.column(schema.label, "label column"), schema.classes)
-    places: dict[str | None, int] = {name: place for place, name in enumerate(schema.classes)}
-    places[None] = -1
-    for row, word in enumerate(words):
-        if word not in places:
-            raise DataError(
-                f"{table.name}: row {row + 1} has the label {word!r}, which is none of the classes {some(schema.classes)}: "
-                "mend it, leave the row out, or add it to the classes of the schema"
-            )
-    if count := words.count(None):
+    labels = _places(words, schema.classes)
+    wrong = (labels < 0) & words.is_not_null().to_numpy()
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(
+            f"{table.name}: row {row + 1} has the label {words[row]!r}, which is none of the classes {some(schema.classes)}: "
+            "mend it, leave the row out, or add it to the classes of the schema"
+        )
+    if count := words.null_count():
         notes.append(f"{schema.label}: {_amount(count, 'row')} without a label {_is(count)} left out")
-    labels = np.array([places[word] for word in words], np.int32)
     if not (labels >= 0).any():
         raise DataError(f"{table.name}: no row has a label in {schema.label!r}: fill that column")
-    return labels
+    return labels.astype(np.int32)
 
 
-def _clients(table: Table, column: str) -> list[str]:
+def _clients(table: Table, column: str) -> "polars.Series":
     """Whose row it is. Two names that differ in case or spaces only are taken for a slip of the pen."""
     words = as_words(table.column(column, "client column"))
+    if words.null_count():
+        row = words.is_null().arg_max() or 0
+        raise DataError(f"{table.name}: row {row + 1} has no client in {column!r}: fill it, or leave the row out")
     alike: dict[str, str] = {}
-    for row, word in enumerate(words):
-        if word is None:
-            raise DataError(f"{table.name}: row {row + 1} has no client in {column!r}: fill it, or leave the row out")
+    for word in words.unique(maintain_order=True).to_list():
         other = alike.setdefault("".join(word.lower().split()), word)
         if other != word:
             raise DataError(
                 f"{table.name}: the clients {other!r} and {word!r} in {column!r} differ in case or spaces only: "
                 "give one client one name, and two clients names that can be told apart"
             )
-    return [str(word) for word in words]
+    return words
+
+
+def _units(table: Table, column: str) -> np.ndarray:
+    """A number per row: equal for rows of one person. A row without a person is a person of its own."""
+    import polars as pl
+
+    words = as_words(table.column(column, "unit column"))
+    numbers = words.cast(pl.Categorical).to_physical().cast(pl.Int64)
+    alone = words.is_null().to_numpy()
+    found = numbers.fill_null(-1).to_numpy().copy()
+    found[alone] = found.max(initial=-1) + 1 + np.arange(alone.sum())
+    return found
 
 
 def _amount(count: int, noun: str) -> str:

@@ -1,6 +1,6 @@
 """Every client's examples in one stacked array, which is what the engines train on."""
 
-__all__ = ["Federation", "make_federation", "federation_from_arrays", "hold_out", "mask"]
+__all__ = ["Federation", "make_federation", "federation_from_arrays", "hold_out", "mask", "unit_shares"]
 
 import hashlib
 import itertools
@@ -45,6 +45,11 @@ class Federation(NamedTuple):
         Of an own table: what its columns are.
     standard : Standard
         How the features were centred and scaled, if they were.
+    weights, persons : ndarray, optional
+        Where the unit is a person: [clients, max_size] float32, what a row counts, 1/m for each of a person's m rows at the
+        client; and [clients] int32, how many persons there are.
+    clients_per_person : int
+        The most clients that hold rows of one person.
     """
 
     features: np.ndarray
@@ -60,6 +65,14 @@ class Federation(NamedTuple):
     client_names: tuple[str, ...] = ()
     schema: Schema | None = None
     standard: "Standard | None" = None
+    weights: np.ndarray | None = None
+    persons: np.ndarray | None = None
+    clients_per_person: int = 1
+
+    @property
+    def slots(self) -> np.ndarray:
+        """[clients] how many units a client holds, by which its sums are divided: examples, or persons."""
+        return self.sizes if self.persons is None else self.persons
 
     @property
     def clients(self) -> int:
@@ -96,10 +109,16 @@ def hold_out(dataset: Dataset, count: int) -> Dataset:
         raise ConfigError(f"Expected 0 < data.validation={count} < {len(dataset.labels)}, the number of training examples.")
     order = np.random.default_rng(0).permutation(len(dataset.labels))
     held, rest = order[:count], order[count:]
+    if len(dataset.units):  # whoever has a row held out has all of them held out
+        apart = np.isin(dataset.units, dataset.units[held])
+        held, rest = order[apart[order]], order[~apart[order]]
+        if not len(rest):
+            raise ConfigError(f"data.validation={count} holds out rows of every person: lower it.")
     return dataset._replace(
         features=dataset.features[rest],
         labels=dataset.labels[rest],
         clients=dataset.clients[rest] if len(dataset.clients) else dataset.clients,
+        units=dataset.units[rest] if len(dataset.units) else dataset.units,
         test_features=dataset.features[held],
         test_labels=dataset.labels[held],
     )
@@ -138,6 +157,7 @@ def make_federation(dataset: Dataset, parts: Sequence[np.ndarray]) -> Federation
     for client, part in enumerate(parts):
         features[client, : len(part)] = dataset.features[part]
         labels[client, : len(part)] = dataset.labels[part]
+    weights, persons = _person_weights(dataset.units, parts, sizes) if len(dataset.units) else (None, None)
     return Federation(
         features=features,
         labels=labels,
@@ -150,7 +170,34 @@ def make_federation(dataset: Dataset, parts: Sequence[np.ndarray]) -> Federation
         feature_names=dataset.feature_names,
         checksums=dataset.checksums,
         client_names=dataset.client_names if len(dataset.client_names) == len(parts) else (),
+        weights=weights,
+        persons=persons,
+        clients_per_person=_clients_per_person(dataset.units, parts) if len(dataset.units) else 1,
     )
+
+
+def _clients_per_person(units: np.ndarray, parts: Sequence[np.ndarray]) -> int:
+    places = np.unique(units, return_inverse=True)[1]
+    pairs = [np.unique(places[part]) for part in parts]
+    return int(np.bincount(np.concatenate(pairs)).max())
+
+
+def _person_weights(units: np.ndarray, parts: Sequence[np.ndarray], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """1/m for each of a person's m rows at a client, and every client's number of persons."""
+    weights = np.zeros((len(parts), sizes.max()), np.float32)
+    persons = np.zeros(len(parts), np.int32)
+    for client, part in enumerate(parts):
+        _, place, rows = np.unique(units[part], return_inverse=True, return_counts=True)
+        weights[client, : len(part)] = unit_shares(rows)[place]
+        persons[client] = len(rows)
+    return weights, persons
+
+
+def unit_shares(rows: np.ndarray) -> np.ndarray:
+    """The float32 weight of each of a person's `rows` rows: at most 1/rows, so that their sum is never above 1."""
+    exact = 1.0 / rows
+    near = exact.astype(np.float32)
+    return np.where(near > exact, np.nextafter(near, np.float32(0)), near)
 
 
 def federation_from_arrays(

@@ -46,12 +46,29 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
 def _deal(data: DataSection, dataset: Dataset) -> list[np.ndarray]:
     if data.partition == "column":
         return by_column(dataset.clients)
+    if len(dataset.units):
+        return _deal_persons(data, dataset.units)
     dealing: dict[str, Any] = {}
     if data.partition == "labels":
         dealing["labels_per_client"] = data.labels_per_client
     if data.partition == "dirichlet":
         dealing["alpha"] = data.dirichlet_alpha
     return PARTITIONS[data.partition](dataset.labels, data.clients, seed=data.partition_seed, **dealing)
+
+
+def _deal_persons(data: DataSection, units: np.ndarray) -> list[np.ndarray]:
+    """All rows of a person to one client, whichever."""
+    persons, place = np.unique(units, return_inverse=True)
+    if data.partition != "iid" or len(persons) < data.clients:
+        raise ConfigError(
+            f"data.partition={data.partition} with {data.clients} clients does not go with a unit column of {len(persons)} "
+            "persons: rows of one person stay together, so use a client column, or data.partition=iid with fewer clients"
+        )
+    order = np.random.default_rng(data.partition_seed).permutation(len(persons))
+    client = np.empty(len(persons), np.int64)
+    for number, own in enumerate(np.array_split(order, data.clients)):
+        client[own] = number
+    return by_column(client[place])
 
 
 def settled(config: Config, federation: Federation) -> Config:

@@ -74,6 +74,9 @@ class Schema(_Part):
         The column to predict, and its values; label k is `classes[k]`.
     client
         The column that says whose row it is, if there is one.
+    unit_column
+        The column that names the person (or household, device, ...) that a row is about, if a guarantee shall be for all rows
+        of one of them.
     bias
         Whether a last feature is always 1.
     from_rows
@@ -103,6 +106,7 @@ class Schema(_Part):
     label: str
     classes: list[str] = Field(min_length=2)
     client: str | None = None
+    unit_column: str | None = None
     bias: bool = True
     from_rows: bool = False
     columns: dict[str, Column] = Field(min_length=1)
@@ -112,10 +116,19 @@ class Schema(_Part):
     def _fits(self) -> Self:
         if len(set(self.classes)) < len(self.classes):
             raise ValueError(f"a class of {self.classes} is there twice")
-        for role in (self.label, self.client):
+        for role in self.roles:
             if role in self.columns:
-                raise ValueError(f"the column {role!r} is the label or the client, so it must not be among [columns]")
+                raise ValueError(f"the column {role!r} is the label, the client or the unit, so it must not be among [columns]")
+        if len(set(self.roles)) < len(self.roles):
+            raise ValueError(
+                f"the label {self.label!r}, the client {self.client!r} and the unit {self.unit_column!r} must be three columns"
+            )
         return self
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The columns that are not features: label, client, unit."""
+        return tuple(name for name in (self.label, self.client, self.unit_column) if name is not None)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -146,6 +159,8 @@ def describe(schema: Schema) -> str:
     rows = [(schema.label, f"label: {some(schema.classes, 10)}")]
     if schema.client:
         rows.append((schema.client, "client"))
+    if schema.unit_column:
+        rows.append((schema.unit_column, "unit: all rows of one of them count as one"))
     for name, column in schema.columns.items():
         if isinstance(column, Number):
             missing = ", with an indicator of missing ones" if column.missing_column else ""

@@ -1,13 +1,14 @@
 """A schema read off a table. Its bounds and levels come from the rows, so it is public only if the rows are."""
 
-__all__ = ["Inferred", "infer_schema", "in_order", "MAX_LEVELS", "MAX_CLASSES"]
+__all__ = ["Inferred", "infer_schema", "in_order", "check_roles", "MAX_LEVELS", "MAX_CLASSES"]
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fedpdm.data.encoding import as_numbers, as_words, known_numbers
-from fedpdm.data.schema import Category, Column, Ignored, Number, Schema
+from fedpdm.data.schema import Category, Column, Ignored, Number, Schema, some
 from fedpdm.data.tables import Table
 from fedpdm.errors import DataError
 
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
 
 MAX_LEVELS = 50  # a column with more different words is taken for names or numbers of people, and ignored
 MAX_CLASSES = 100
-MANY = 20  # rows of which it is no accident that all of their numbers differ
+# What columns are called that name something instead of measuring it, as a word of their own: patient_id, "Case No.", recordKey
+# or, at its end, "code" and "number": "number of visits" is not one of them
+NAMES_OF_IDS = re.compile(
+    r"(?i:(^|[\W_])(id|ids|pid|uid|uuid|guid|mrn|ssn|rowid|barcode|phone|zip|postcode)([\W_]|$))"
+    r"|(?i:(^|[\W_])(no|nr|num|number|key|code|record)[\W_]*$)"
+    r"|[a-z](ID|Id|Nr|No|Key|Code)$"
+)
 
 
 class Inferred(NamedTuple):
@@ -26,35 +33,52 @@ class Inferred(NamedTuple):
     notes: tuple[str, ...]
 
 
-def infer_schema(table: Table, label: str, client: str | None = None) -> Inferred:
+def infer_schema(table: Table, label: str, client: str | None = None, unit: str | None = None) -> Inferred:
     """Take the kind, the bounds and the levels of every column from the rows.
 
     A column of numbers is a number between the least and the largest; all else, codes such as 007 too, is a category of
-    the words that occur. Columns with one value, or with more than `MAX_LEVELS` words, are ignored.
+    the words that occur. Columns with one value are ignored, and so are columns that look like ids or names: more than
+    `MAX_LEVELS` words, or whole numbers that name a row instead of measuring something.
 
     Parameters
     ----------
     table : Table
         The rows.
-    label, client : str
-        The column to predict, and the one that says whose row it is.
+    label, client, unit : str
+        The column to predict, the one that says whose row it is, and the one that names the person that a row is about.
     """
+    check_roles(table.name, label, client, unit)
     classes = _classes(table, label)
-    if client is not None:
-        table.column(client, "client column")
-    notes: list[str] = []
-    columns: dict[str, Column] = {
-        name: _infer_column(table, name, series, notes) for name, series in table.columns.items() if name not in (label, client)
-    }
+    for role, name in (("client column", client), ("unit column", unit)):
+        if name is not None:
+            table.column(name, role)
+    notes, names = [], []
+    columns: dict[str, Column] = {}
+    for name, series in table.columns.items():
+        if name not in (label, client, unit):
+            columns[name] = _infer_column(table, name, series, notes, names)
+    if names:
+        pronoun = "it looks like an id or a name" if len(names) == 1 else "they look like ids or names"
+        notes.append(f"left out, as {pronoun}: {some(names, 12)} (to keep one, write it into a schema)")
     if all(isinstance(column, Ignored) for column in columns.values()):
         raise DataError(
             f"{table.name} has no column to learn from beside the label {label!r}: {'; '.join(notes) or 'add some'}"
         )
-    return Inferred(Schema(label=label, classes=classes, client=client, from_rows=True, columns=columns), tuple(notes))
+    schema = Schema(label=label, classes=classes, client=client, unit_column=unit, from_rows=True, columns=columns)
+    return Inferred(schema, tuple(notes))
+
+
+def check_roles(table: str, label: str | None, client: str | None, unit: str | None) -> None:
+    """Refuse one column in two roles."""
+    named = {"label": label, "client column": client, "unit column": unit}
+    taken: dict[str, str] = {}
+    for role, name in named.items():
+        if name is not None and (other := taken.setdefault(name, role)) != role:
+            raise DataError(f"{table}: the column {name!r} is both the {other} and the {role}: name two different columns")
 
 
 def _classes(table: Table, label: str) -> list[str]:
-    found = {word for word in as_words(table.column(label, "label column")) if word is not None}
+    found = set(as_words(table.column(label, "label column")).drop_nulls().unique().to_list())
     if len(found) < 2:
         what = f"the single value {min(found)!r}" if found else "no values"
         raise DataError(f"{table.name}: the label column {label!r} has {what}: a classifier needs at least 2 classes")
@@ -74,45 +98,61 @@ def in_order(words: set[str]) -> list[str]:
         return sorted(words)
 
 
-def _infer_column(table: Table, name: str, series: "polars.Series", notes: list[str]) -> Column:
+def _infer_column(table: Table, name: str, series: "polars.Series", notes: list[str], names: list[str]) -> Column:
     import polars as pl
 
-    words = [word for word in as_words(series) if word is not None]
-    if not words:
-        notes.append(f"{name}: ignored, since it is missing in every row")
-        return Ignored()
     known = known_numbers(series).drop_nulls()
     numbers = int(known.cast(pl.Float64, strict=False).is_finite().fill_null(False).sum())
     code = known.dtype == pl.String and known.str.contains(r"^0\d").any()  # 007 is a name, not the number 7
     # mostly numbers: then a word among them is a slip, which as_numbers tells with its row
     if len(known) and numbers >= len(known) / 2 and not code:
-        values = as_numbers(series, f"{table.name}, column {name!r}")
-        low, high = float(np.nanmin(values)), float(np.nanmax(values))
-        if low < high:
-            notes += _doubts(name, values[~np.isnan(values)])
-            return Number(low=low, high=high, missing_column=bool(np.isnan(values).any()))
+        return _infer_number(table, name, series, notes, names)
+    words = as_words(series).drop_nulls()
+    levels = words.n_unique()
+    if not len(words):
+        notes.append(f"{name}: ignored, since it is missing in every row")
+        return Ignored()
+    if levels == 1 and len(words) == len(series):
+        notes.append(f"{name}: ignored, since it is {words[0]!r} in every row")
+        return Ignored()
+    if levels > MAX_LEVELS:
+        names.append(f"{name} ({levels} different words)")
+        return Ignored()
+    return Category(levels=in_order(set(words.unique().to_list())))
+
+
+def _infer_number(table: Table, name: str, series: "polars.Series", notes: list[str], names: list[str]) -> Column:
+    values = as_numbers(series, f"{table.name}, column {name!r}")
+    missing = np.isnan(values)
+    values = values[~missing]
+    low, high = float(values.min()), float(values.max())
+    if not low < high:
         notes.append(f"{name}: ignored, since it is {low:g} in every row")
         return Ignored()
-    levels = set(words)
-    if len(levels) == 1 and len(words) == len(series):
-        notes.append(f"{name}: ignored, since it is {min(levels)!r} in every row")
-        return Ignored()
-    if len(levels) > MAX_LEVELS:
-        notes.append(f"{name}: ignored, since it has {len(levels)} different words, more than {MAX_LEVELS}")
-        return Ignored()
-    return Category(levels=in_order(levels))
+    if (values == np.floor(values)).all():
+        different = np.unique(values)
+        if all(_is_date(int(value)) for value in different):
+            notes.append(f'{name}: looks like dates written as numbers; if so, make it kind = "ignored" in a schema')
+        elif _names_rows(name, different, len(values)):
+            names.append(f"{name} ({len(different)} different numbers)")
+            return Ignored()
+    return Number(low=low, high=high, missing_column=bool(missing.any()))
 
 
-def _doubts(name: str, values: np.ndarray) -> list[str]:
-    """Numbers that look like something else: said, not acted on."""
-    whole = bool((values == np.floor(values)).all())
-    if whole and all(_is_date(int(value)) for value in np.unique(values)):
-        return [f'{name}: looks like dates written as numbers; if so, make it kind = "ignored" in a schema']
-    if whole and len(values) >= MANY and len(np.unique(values)) == len(values):
-        return [
-            f'{name}: a different whole number in every row; if it only names the row, make it kind = "ignored" in a schema'
-        ]
-    return []
+def _names_rows(name: str, different: np.ndarray, rows: int) -> bool:
+    """Whether whole numbers look like the numbers of persons, cases or rows.
+
+    They do if there are many and the column's name says so; or if hardly two rows share one and they either follow each other
+    closely or all have the same six digits or more. An amount of money that differs in every row has other digits.
+    """
+    if len(different) <= MAX_LEVELS:
+        return False
+    if NAMES_OF_IDS.search(name):
+        return True
+    counted = len(different) == rows and different[-1] - different[0] < 2 * rows
+    digits = len(f"{different[0]:.0f}")
+    coded = different[0] > 0 and digits >= 6 and digits == len(f"{different[-1]:.0f}") and 2 * len(different) > rows
+    return bool(counted or coded)
 
 
 def _is_date(number: int) -> bool:

@@ -12,10 +12,8 @@ __all__ = [
     "number_word",
 ]
 
-import csv
 import difflib
 import hashlib
-import io
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedpdm.data.csv_files import read_csv
 from fedpdm.errors import DataError, require_extra
 
 if TYPE_CHECKING:
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 # as a word it may well be an answer.
 MISSING = ("?", "na", "n/a", "nan", "null")
 MISSING_NUMBERS = (*MISSING, "none")
+PLAIN = r"^-?(0|[1-9]\d{0,9})(\.\d{0,3}[1-9])?$|^-?[1-9]\d{0,14}$"  # numbers that are written in one way only
+SMALL = 2**16  # bytes; a file that is larger is not empty
 SKLEARN = "sklearn:"  # sklearn:wine is what sklearn.datasets.load_wine gives
 
 
@@ -43,8 +44,9 @@ class Table(NamedTuple):
     name : str
         The file, as it was named.
     columns : dict of str to polars.Series
-        Numbers (float64) or words (str); null is missing. A CSV's columns all are words: what is a number, and which words
-        stand for a missing value, is for the schema to say, so that a code such as "007" stays what it is.
+        Numbers (float64) or words (str); null is missing. What is a number, and which words stand for a missing value, is for
+        the schema to say: a CSV's column is of numbers only if each can be written in one way, so that a code such as "007"
+        stays what it is.
     rows : int
         Their length.
     checksum : str
@@ -113,22 +115,23 @@ def read_table(path: Path | str) -> Table:
     if ending not in FORMATS:
         raise DataError(f"{name}: the ending {ending!r} is not known; it says the format: {', '.join(FORMATS)}")
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        if path.stat().st_size < SMALL and not path.read_bytes().strip():
+            raise DataError(f"{name} is empty: give a file with a line of column names and a row per example")
     except OSError as error:
         raise DataError(f"{name} cannot be read: {error.strerror}") from None
-    if not content.strip():
-        raise DataError(f"{name} is empty: give a file with a line of column names and a row per example")
     require_extra("polars", "tables", "A table")
     if FORMATS[ending] is _read_libsvm:
         require_extra("sklearn", "sklearn", "A LibSVM file")
     try:
-        columns = FORMATS[ending](content)
+        columns = FORMATS[ending](path)
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
     except Exception as error:  # whatever a parser says of a broken file: it is the file's fault
         raise DataError(f"{name} is not a valid {ending} file: {' '.join(str(error).split())[:200]}") from None
     sparse = FORMATS[ending] is _read_libsvm
-    return _table(name, columns, hashlib.sha256(content).hexdigest(), sparse)
+    return _table(name, columns, checksum, sparse)
 
 
 def table_from_columns(columns: Mapping[str, Any], name: str = "own") -> Table:
@@ -185,7 +188,19 @@ def _series(values: Any, name: str) -> "polars.Series":
         numbers = series.cast(pl.Float64)
         return numbers.set(~numbers.is_finite().fill_null(True), None)
     words = series.cast(pl.String).str.strip_chars()
-    return words.set((words == "").fill_null(False), None)
+    return _compact(words.set((words == "").fill_null(False), None))
+
+
+def _compact(words: "polars.Series") -> "polars.Series":
+    """Numbers as numbers, which take half the memory, if `as_words` gives back each of them as it was written.
+
+    7 is "7" again and 1.5 is "1.5", but a column with "007" or "1.50" in it stays words.
+    """
+    import polars as pl
+
+    if not words.str.contains(PLAIN).all() or not words.count():
+        return words
+    return words.cast(pl.Float64)
 
 
 def _alike(values: list[Any]) -> list[float | None] | list[str | None]:
@@ -209,58 +224,20 @@ def number_word(value: float) -> str:
     return f"{value:.15g}"
 
 
-def _decoded(line: bytes) -> str:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        return line.decode("latin-1")
+def _read_csv(path: Path) -> "dict[str, polars.Series]":
+    return {key: _series(values, key) for key, values in read_csv(path)}
 
 
-def _read_csv(content: bytes) -> "dict[str, polars.Series]":
+def _read_parquet(path: Path) -> "dict[str, polars.Series]":
     import polars as pl
 
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        # line by line, so that no row changes how another one is read
-        text = "\n".join(_decoded(line) for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n"))
-    header = text.split("\n", 1)[0]
-    separator = max(",;\t|", key=header.count)
-    try:
-        frame = pl.read_csv(io.BytesIO(text.encode()), infer_schema=False, separator=separator)
-    except pl.exceptions.ComputeError:
-        raise DataError(_ragged(text, separator)) from None
-    if separator != ",":  # then 3,5 is a number; told by the header alone, so that no row changes how another one is read
-        frame = frame.with_columns(pl.all().str.replace(r"^(\s*[+-]?\d+),(\d+\s*)$", "${1}.${2}"))
-    if any("_duplicated_" in column for column in frame.columns):
-        twice = next(column for column in frame.columns if "_duplicated_" in column).partition("_duplicated_")[0]
-        raise DataError(f"two columns are called {twice!r}; give every column a name of its own")
-    return {key.strip(): _series(frame[key], key.strip()) for key in frame.columns}
+    frame = pl.read_parquet(path)
+    return {key: _series(frame.drop_in_place(key), key) for key in frame.columns}
 
 
-def _ragged(text: str, separator: str) -> str:
-    """Which line has more fields than the header."""
-    lines = csv.reader(io.StringIO(text), delimiter=separator)
-    header = next(lines)
-    for fields in lines:
-        if len(fields) > len(header):
-            return (
-                f"line {lines.line_num} has {len(fields)} fields, but the line of column names {len(header)}: put words that "
-                f"hold {separator!r} in quotes, or mend that line"
-            )
-    return "its lines cannot be read as fields: look for a quote that is not closed"
-
-
-def _read_parquet(content: bytes) -> "dict[str, polars.Series]":
-    import polars as pl
-
-    frame = pl.read_parquet(io.BytesIO(content))
-    return {key: _series(frame[key], key) for key in frame.columns}
-
-
-def _read_npz(content: bytes) -> "dict[str, polars.Series]":
+def _read_npz(path: Path) -> "dict[str, polars.Series]":
     """An array of one dimension is a column; the columns of one of two are named by "feature_names", or NAME0, NAME1, ..."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+    with np.load(path, allow_pickle=False) as archive:
         arrays = {key: archive[key] for key in archive.files}
     names = arrays.pop("feature_names", None)
     columns: dict[str, Any] = {}
@@ -277,12 +254,12 @@ def _read_npz(content: bytes) -> "dict[str, polars.Series]":
     return {key: _series(values, key) for key, values in columns.items()}
 
 
-def _read_libsvm(content: bytes) -> "dict[str, polars.Series]":
+def _read_libsvm(path: Path) -> "dict[str, polars.Series]":
     """Columns "label" and x1, x2, ... as the file numbers them."""
     from sklearn.datasets import load_svmlight_file
 
     from_one: Any = False  # scikit-learn's own types want a word here
-    features, labels, *_ = load_svmlight_file(io.BytesIO(content), zero_based=from_one)
+    features, labels, *_ = load_svmlight_file(str(path), zero_based=from_one)
     columns = {f"x{index + 1}": column for index, column in enumerate(np.asarray(features.todense()).T)}
     return {key: _series(np.asarray(values).ravel(), key) for key, values in {"label": labels, **columns}.items()}
 
@@ -298,7 +275,7 @@ def _read_sklearn(name: str) -> Table:
     return table_from_bunch(getattr(datasets, f"load_{wanted}")(), name=name)
 
 
-FORMATS: "dict[str, Callable[[bytes], dict[str, polars.Series]]]" = {
+FORMATS: "dict[str, Callable[[Path], dict[str, polars.Series]]]" = {
     ".csv": _read_csv,
     ".tsv": _read_csv,
     ".parquet": _read_parquet,

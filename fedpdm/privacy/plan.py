@@ -44,16 +44,29 @@ class Plan(NamedTuple):
     bound: Callable[[Release], Number]  # the same, from all that is public at the release
     before: tuple[float, float] = (0.0, 0.0)  # (epsilon, delta) of a schema that was read off the rows before training
     shared: SharedNoise | None = None  # where cohorts share the noise
+    unit: str | None = None  # what the guarantee is for all rows of, such as "patient"; None: one example
+    clients_per_unit: int = 1  # most clients that hold rows of one unit
 
     def cost_multiplier(self) -> float:
-        """The noise multiplier of one participation as a whole, for a ledger that counts participations."""
-        return self.noise_multiplier / math.sqrt(self.releases)
+        """The noise multiplier of one participation as a whole, for a ledger that counts participations.
+
+        Where a unit has rows at q clients, and q - 1 others spend as this one does, it counts as q participations.
+        """
+        return self.noise_multiplier / math.sqrt(self.releases * self.clients_per_unit)
+
+    def whose(self) -> str:
+        """The unit in words."""
+        if self.unit is None:
+            return "one example of one client"
+        clients = "one client" if self.clients_per_unit == 1 else f"up to {self.clients_per_unit} clients"
+        return f"all rows of one {self.unit} at {clients}"
 
     def terms(self) -> dict[str, Any]:
         """What a guarantee is about, and what it rests on, for a summary."""
         return {
             "relation": self.relation,
-            "unit": "one example of one client",
+            "unit": self.whose(),
+            "unit_column": self.unit,
             "adversary": self.shared.adversary() if self.shared else "the server and everyone who sees the messages",
             "noise_multiplier": self.noise_multiplier,
             "participations": self.participations,
@@ -64,12 +77,13 @@ class Plan(NamedTuple):
     def sentence(self, epsilon: float | None = None) -> str:
         """The guarantee in words; `epsilon` is what training spent, if less than the budget. Schema and training add up."""
         spent = (self.epsilon if epsilon is None else epsilon) + self.before[0]
-        change = "adding or removing it" if self.relation == "add-remove" else "replacing it by another"
+        it, another = ("it", "another") if self.unit is None else ("them", "those of another")
+        change = f"adding or removing {it}" if self.relation == "add-remove" else f"replacing {it} by {another}"
         delta = self.delta + self.before[1]
         whom = self.shared.against() if self.shared else "against the server and everyone who sees the messages"
         return (
-            f"Differential privacy with epsilon = {round_up(spent):g} and delta = {delta:g} for one example "
-            f"of one client, under {change} ({self.relation}), {whom}."
+            f"Differential privacy with epsilon = {round_up(spent):g} and delta = {delta:g} for {self.whose()}, "
+            f"under {change} ({self.relation}), {whom}."
         ) + (self.shared.other_figure(self.before[0]) if self.shared else "")
 
 
@@ -106,16 +120,20 @@ def plan_sound(
     local: LocalPlan,
     smallest_client: int,
     sharing: Sharing | None = None,
+    clients_per_unit: int = 1,
 ) -> Plan:
     """Calibrate the noise so that `participations` participations spend exactly the budget.
 
     `clip` is C, the bound on one example's gradient (of a batch's gradient in mode "batch-clipped"). The guarantee is that
     of `fedpdm.privacy.mechanism.sound` with the sensitivity of the mode, turned into (epsilon, delta) by exact Gaussian
-    differential privacy; replace-one counts double sensitivity. With `sharing`, cohorts share the noise.
+    differential privacy; replace-one counts double sensitivity. With a unit column each of the m rows that a
+    person has at the client counts 1/m (`Examples.weights`), and the same bounds hold for all of them together: proof in
+    docs/privacy/proofs.md ("A person as the unit"). Rows at q = `clients_per_unit` clients are q independent releases, so mu is
+    sqrt(q) times as large, and so is the noise. With `sharing`, cohorts share the noise.
     """
     bound = _bound(mode, clip, curvature, local, smallest_client)
     releases = local.steps if mode == "every-step" else 1
-    z = noise_multiplier_for(epsilon, delta, participations * releases, relation)
+    z = noise_multiplier_for(epsilon, delta, participations * releases * clients_per_unit, relation)
     shared = None
     if sharing:
         bound = member_sensitivity(bound, sharing.sizes)
@@ -129,7 +147,7 @@ def plan_sound(
         return float(bound(Release(jnp.float32(step_size), jnp.float32(examples), none, none, none)))
 
     figures = (participations, releases, z, clip, sensitivity, bound)
-    return Plan(privacy, mode, epsilon, delta, relation, *figures, shared=shared)
+    return Plan(privacy, mode, epsilon, delta, relation, *figures, shared=shared, clients_per_unit=clients_per_unit)
 
 
 def _bound(mode: str, clip: float, curvature: Curvature, local: LocalPlan, smallest_client: int) -> Callable[[Release], Number]:

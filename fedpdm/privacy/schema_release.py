@@ -134,9 +134,9 @@ def cells_of(table: Table, name: str, as_label: bool = False) -> Cells:
 
     # a row's number is that of its word, so that it does not depend on whether all other rows are numbers too
     found = as_words(table.column(name))
-    numbers = known_numbers(pl.Series(found, dtype=pl.String)).cast(pl.Float64, strict=False).to_numpy().astype(np.float64)
+    numbers = known_numbers(found).cast(pl.Float64, strict=False).to_numpy().astype(np.float64)
     grid, words = np.zeros(MISSING + 1, np.int64), Counter[str]()
-    for word, number in zip(found, numbers.tolist(), strict=True):
+    for word, number in zip(found.to_list(), numbers.tolist(), strict=True):
         if word is None:
             grid[MISSING] += 1
         elif as_label or not math.isfinite(number):

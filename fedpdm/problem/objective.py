@@ -36,24 +36,41 @@ def concave_gradient(x: Array) -> Array:
     return 2 * x / (1 + x**2) ** 2
 
 
-def _weights(labels: Array, sizes: Array) -> Array:
-    """1/size on a client's own rows and 0 on its padding: `[clients, rows]`."""
+def _weights(labels: Array, sizes: Array, weights: Array | None, persons: Array | None) -> Array:
+    """`[clients, rows]`: 1/size on a client's own rows, or a row's weight over the number of persons; 0 on its padding."""
     rows = jnp.arange(labels.shape[1])
-    return jnp.where(rows < sizes[:, None], 1.0 / sizes[:, None], 0.0)
+    each = 1.0 / sizes[:, None] if weights is None or persons is None else weights / persons[:, None]
+    return jnp.where(rows < sizes[:, None], each, 0.0)
 
 
-def local_objectives(problem: Problem, x: Array, features: Array, labels: Array, sizes: Array) -> Array:
-    """f_i(x) of every client at one common x: `[clients]`."""
+def local_objectives(
+    problem: Problem,
+    x: Array,
+    features: Array,
+    labels: Array,
+    sizes: Array,
+    weights: Array | None = None,
+    persons: Array | None = None,
+) -> Array:
+    """f_i(x) of every client at one common x: `[clients]`. `weights` and `persons` are those of `Federation`."""
 
     def one(features: Array, labels: Array, weights: Array) -> Array:
         return jnp.sum(problem.loss.values(x, features, labels) * weights)
 
-    return jax.vmap(one)(features, labels, _weights(labels, sizes)) + problem.beta * concave_value(x)
+    return jax.vmap(one)(features, labels, _weights(labels, sizes, weights, persons)) + problem.beta * concave_value(x)
 
 
-def local_gradients(problem: Problem, models: Array, features: Array, labels: Array, sizes: Array) -> Array:
+def local_gradients(
+    problem: Problem,
+    models: Array,
+    features: Array,
+    labels: Array,
+    sizes: Array,
+    weights: Array | None = None,
+    persons: Array | None = None,
+) -> Array:
     """Full gradient of every f_i at the client's own model: `[clients, *model]`."""
-    data_part = jax.vmap(problem.loss.gradient)(models, features, labels, _weights(labels, sizes))
+    data_part = jax.vmap(problem.loss.gradient)(models, features, labels, _weights(labels, sizes, weights, persons))
     return data_part + problem.beta * concave_gradient(models)
 
 

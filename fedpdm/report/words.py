@@ -11,8 +11,6 @@ from fedpdm.report.reading import Run
 
 __all__ = ["Guarantee", "guarantee", "what_was_trained", "majority_rate"]
 
-CHANGE = {"add-remove": "the row is there, or it is not", "replace-one": "the row is this one, or another in its place"}
-
 
 class Guarantee(NamedTuple):
     """What may be said about privacy.
@@ -51,11 +49,11 @@ def guarantee(run: Run) -> Guarantee:
     epsilon, delta = summary.get("epsilon"), summary.get("delta")
     if summary.get("mechanism") != "sound" or epsilon is None or delta is None:
         return Guarantee("none", "No privacy guarantee", sentence, "", [], "")
-    relation = str(summary.get("relation"))
+    relation, unit = str(summary.get("relation")), summary.get("unit_column")
     facts = [
         ("epsilon spent", f"{epsilon:.4g}" + (f" of {run.spending.budget:g}" if run.spending else "")),
         ("delta", f"{delta:g}"),
-        ("relation", f"{relation}: {CHANGE.get(relation, '')}"),
+        ("relation", f"{relation}: {_change(relation, unit)}"),
         ("unit", str(summary.get("unit", "–"))),
         ("adversary", str(summary.get("adversary", "–"))),
         ("one client takes part", f"at most {summary.get('participations', '–')} times"),
@@ -63,16 +61,31 @@ def guarantee(run: Run) -> Guarantee:
         ("noise over sensitivity", f"{summary['noise_multiplier']:.4g}" if "noise_multiplier" in summary else "–"),
     ]
     return Guarantee(
-        "proven", "Differential privacy, proven", sentence, _meaning(epsilon, delta, relation), facts, caveat, bool(caveat)
+        "proven",
+        "Differential privacy, proven",
+        sentence,
+        _meaning(epsilon, delta, relation, unit),
+        facts,
+        caveat,
+        bool(caveat),
     )
 
 
-def _meaning(epsilon: float, delta: float, relation: str) -> str:
+def _change(relation: str, unit: str | None) -> str:
+    it, is_, one = ("the row", "is", "this one") if unit is None else (f"the rows of one {unit}", "are", "these")
+    there = "it is not" if unit is None else "none of them is"
+    other = "another in its place" if unit is None else "those of another in their place"
+    return f"{it} {is_} there, or {there}" if relation == "add-remove" else f"{it} {is_} {one}, or {other}"
+
+
+def _meaning(epsilon: float, delta: float, relation: str, unit: str | None) -> str:
     """Right guesses at even odds: Phi(mu/2), by the exact shape of Gaussian noise (docs/privacy/promise.md)."""
     if epsilon <= 0:
         return "No participation was recorded, so nothing about any row has been released."
     right = float(ndtr(gdp_mu(epsilon, delta) / 2))
-    question = "whether one row was there" if relation == "add-remove" else "which of two rows was there"
+    whose = "one row was" if unit is None else f"the rows of one {unit} were"
+    which = "which of two rows was" if unit is None else f"which of two {unit}s' rows were"
+    question = f"whether {whose} there" if relation == "add-remove" else f"{which} there"
     return (
         f"Somebody who knows every other row and sees every message, and guesses at even odds {question}, is right in at most "
         f"{100 * right:.1f} % of the cases; 50 % is blind guessing."

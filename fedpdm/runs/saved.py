@@ -70,7 +70,7 @@ class SavedModel(NamedTuple):
         """A line per row: the columns to keep, the predicted class and every class's probability; and the notes."""
         features, notes = self.features(table)
         shares = self.probabilities(features)
-        kept = [["" if word is None else word for word in as_words(table.column(name))] for name in keep]
+        kept = [as_words(table.column(name)).fill_null("").to_list() for name in keep]
         header = [*keep, "predicted", *(f"probability {name}" for name in self.class_names)]
         lines = [
             [*(column[place] for column in kept), self.class_names[np.argmax(row)], *(f"{share:.6g}" for share in row)]

@@ -52,7 +52,7 @@ class SimulatedLedger:
         return answer
 
     def _request(self, t: int, client: np.integer, name: str) -> SpendRequest:
-        examples = float(self._simulation.federation.sizes[client])
+        examples = float(self._simulation.federation.slots[client])
         step_size = float(step_size_at(self._simulation.setup.local, t))
         sensitivity = self._plan.sensitivity(step_size, examples)
         return SpendRequest(name, t, sensitivity, self._plan.cost_multiplier() * sensitivity)

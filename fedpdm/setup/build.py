@@ -84,10 +84,36 @@ def build_setup(
         cost = federation.schema.cost if federation.schema else None
         first = setup.problem.loss.initial
         size = first().size if first else federation.classes * federation.features.shape[2]
-        crowd = Crowd(federation.sizes, setup.links.count(size) if setup.links.has_support else size)
+        crowd = Crowd(federation.slots, setup.links.count(size) if setup.links.has_support else size)
+        unit = unit_of(config, federation)
         setup, plan = with_sound_mechanism(after_schema(config, cost), setup, int(federation.sizes.min()), make_loss, crowd)
+        plan = plan._replace(unit=unit)
         return setup, plan._replace(before=(cost.epsilon, cost.delta)) if cost else plan
     return setup, None
+
+
+def unit_of(config: Config, federation: Federation) -> str | None:
+    """The name of the unit that a guarantee is about, if it is not one example."""
+    most = config.privacy.clients_per_unit
+    if federation.weights is None:
+        if most > 1:
+            raise ConfigError(
+                f"privacy.clients_per_unit={most} counts clients that hold rows of one person, but no column names persons: "
+                "set data.unit_column (--unit), or remove it."
+            )
+        return None
+    unit = (federation.schema.unit_column if federation.schema else None) or "person"
+    if most > 1 and config.privacy.trust == "cohorts":
+        raise ConfigError(
+            f'privacy.clients_per_unit={most} does not go with privacy.trust="cohorts": rows at several members of one cohort '
+            "add up in one sum, for which there is no bound yet. Keep all rows of one person at one client."
+        )
+    if federation.clients_per_person > most:
+        raise ConfigError(
+            f"One {unit} has rows at {federation.clients_per_person} clients, but privacy.clients_per_unit={most}: raise it "
+            "to a public limit that is at least that, or leave rows out."
+        )
+    return unit
 
 
 def after_schema(config: Config, cost: Cost | None) -> Config:
@@ -205,6 +231,7 @@ def with_sound_mechanism(
         local=setup.local,
         smallest_client=smallest_client,
         sharing=sharing,
+        clients_per_unit=p.clients_per_unit,
     )
     return setup._replace(privacy=plan.privacy), plan
 

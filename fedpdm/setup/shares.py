@@ -17,5 +17,5 @@ def shares_of(config: Config, federation: Federation) -> np.ndarray | None:
         raise ConfigError(
             'problem.weights="rows" does not go with privacy.trust="cohorts", whose sums count clients alike: use "clients".'
         )
-    sizes = federation.sizes.astype(np.float64)
+    sizes = federation.slots.astype(np.float64)
     return (sizes / sizes.sum()).astype(np.float32)

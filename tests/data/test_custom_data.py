@@ -343,7 +343,7 @@ WRONG = {
     "a wrong column": (GOOD, ["run", "--data", "t.csv", "--label", "il"], ["no label column 'il'", "'ill'"]),
     "a wrong client column": (GOOD, [*RUN[:-1], "sight"], ["no client column 'sight'", "'site'"]),
     "one class only": (GOOD.replace("yes", "no"), RUN, ["single value 'no'", "at least 2 classes"]),
-    "a client with one example": (GOOD + "55,c,no\n", RUN, ["client 'c'", "1 row", "at least 2"]),
+    "the label as client column": (GOOD, [*RUN[:-1], "ill"], ["'ill' is both the label and the client column"]),
     "mixed types": (GOOD + "old,a,no\n", RUN, ["'age'", "row 21 is 'old'", "category"]),
     "an empty file": ("", RUN, ["t.csv is empty"]),
     "a path that does not exist": (None, RUN, ["t.csv does not exist"]),
@@ -389,3 +389,37 @@ def test_labels_as_text_work_and_unseen_categories_in_the_test_file_are_counted(
     assert code == 0
     assert "ward: 1 value is none of the levels (z)" in said
     assert {line.split(",")[0] for line in printed.splitlines()[1:]} <= {"ill", "well"}
+
+
+def table_with_small_clients(path, sizes=(30, 12, 1, 1, 3, 1)):
+    rng = np.random.default_rng(0)
+    clinics = np.repeat([f"clinic {place}" for place in range(len(sizes))], sizes)
+    age = rng.integers(20, 80, len(clinics))
+    ill = (age + rng.normal(0, 8, len(clinics)) > 50).astype(int)
+    path.write_text("age,clinic,ill\n" + "".join(f"{a},{c},{y}\n" for a, c, y in zip(age, clinics, ill, strict=True)))
+    return path
+
+
+def test_clients_with_few_rows_are_kept_or_joined_and_said_in_one_line(tmp_path, capsys):
+    name = str(table_with_small_clients(tmp_path / "t.csv"))
+    settings = [f"data.name={name}", "data.label=ill", "data.partition=column", "data.client_column=clinic"]
+    kept = build_federation(load_config("table", settings))
+    assert kept.sizes.tolist() == [24, 10, 1, 1, 2, 1]
+    assert capsys.readouterr().err.count("3 of 6 clients have a single row: kept") == 1
+    joined = build_federation(load_config("table", [*settings, "data.min_rows=5"]))
+    assert joined.client_names == ("(small clients)", "clinic 0", "clinic 1")
+    assert joined.sizes.tolist() == [5, 24, 10]
+    said = capsys.readouterr().err
+    assert "4 of 6 clients have fewer than 5 rows: joined into one, '(small clients)', with 6 rows" in said
+    table_with_small_clients(tmp_path / "t.csv", sizes=(1, 1, 1, 1))
+    with pytest.raises(DataError, match="no client has a row to spare"):
+        build_federation(load_config("table", settings), progress=False)
+
+
+def test_a_feature_map_that_is_asked_for_takes_the_place_of_the_preset_s_scaling(tmp_path):
+    name = str(table_with_small_clients(tmp_path / "t.csv"))
+    config = load_config("table", [f"data.name={name}", "data.label=ill", "data.features=auto"])
+    assert config.data.scaling == "none"
+    assert build_federation(config, progress=False).features.shape[2] > 4
+    with pytest.raises(ConfigError, match="does not go with"):
+        load_config("table", ["data.features=auto", "data.scaling=bounded"])

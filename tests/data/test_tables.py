@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_wine
 
-from fedpdm.data.encoding import encode
+from fedpdm.data.encoding import as_words, encode
 from fedpdm.data.schema import Category, Ignored, Number, Schema, describe, parse_schema, read_schema, to_toml
 from fedpdm.data.schema_inference import MAX_LEVELS, infer_schema
 from fedpdm.data.tables import Table, read_table, table_from_bunch, table_from_columns
@@ -44,7 +44,7 @@ def test_a_csv_with_all_kinds_of_columns(people):
     assert named["sex=m"] == [0, 1, 0, 0]
     assert named["bias"] == [1, 1, 1, 1]
     assert rows.labels.tolist() == [0, 1, 1, 0]
-    assert rows.clients.tolist() == ["North", "South", "South", "North"]
+    assert [rows.clients.names[place] for place in rows.clients.places] == ["North", "South", "South", "North"]
     assert any("age: 1 missing value stands at the middle of the bounds, 52" in note for note in rows.notes)
     assert "number in [34, 70]" in describe(schema)
 
@@ -159,13 +159,15 @@ def test_what_does_not_fit_is_counted_and_said():
     )
 
 
-def test_identifiers_and_constants_are_ignored_and_said():
+def test_constants_are_ignored_and_said():
     rows = MAX_LEVELS + 1
-    columns = {"id": [f"p{row}" for row in range(rows)], "one": [1] * rows, "x": range(rows), "y": [0, *[1] * (rows - 1)]}
-    schema, notes = infer_schema(table_from_columns({name: list(values) for name, values in columns.items()}), "y")
+    columns = {"id": [f"p{row}" for row in range(rows)], "one": [1] * rows, "x": [row % 9 for row in range(rows)]}
+    schema, notes = infer_schema(table_from_columns({**columns, "y": [0, *[1] * (rows - 1)]}), "y")
     assert schema.columns["id"] == schema.columns["one"] == Ignored()
-    assert "51 different words" in notes[0]
-    assert "1 in every row" in notes[1]
+    assert notes == (
+        "one: ignored, since it is 1 in every row",
+        "left out, as it looks like an id or a name: id (51 different words) (to keep one, write it into a schema)",
+    )
 
 
 MISTAKES = {
@@ -283,18 +285,60 @@ def test_a_decimal_comma_is_one_where_commas_do_not_separate(tmp_path, separator
         assert (column.low, column.high) == (0.5, 3.5)
 
 
-def test_numbers_that_look_like_names_or_dates_are_said():
-    table = table_from_columns(
-        {
-            "id": range(1000, 1030),
-            "admitted": [20230100 + day for day in range(1, 31)],
-            "age": [20 + row % 7 for row in range(30)],
-            "y": [row % 2 for row in range(30)],
-        }
-    )
-    notes = infer_schema(table, "y").notes
-    assert [note.partition(":")[0] for note in notes] == ["id", "admitted"]
-    assert "dates" in notes[1]
+def test_ids_and_names_are_left_out_in_one_line_and_amounts_are_not():
+    rng = np.random.default_rng(0)
+    rows = 400
+    left_out = {
+        "case": np.arange(1000, 1000 + rows),
+        "patient_id": rng.integers(1, 300, rows),
+        "Beleg Nr.": rng.integers(1, 5000, rows),
+        "insured": rng.integers(10**7, 10**8, rows),
+        "surname": np.array([f"name {row}" for row in range(rows)]),
+    }
+    kept = {
+        "age": rng.integers(18, 99, rows),
+        "income": rng.lognormal(10, 1, rows).round(),
+        "platelets": rng.normal(250_000, 60_000, rows).round(),
+        "notice": rng.integers(1, 200, rows),
+        "number of cigarettes": rng.integers(0, 100, rows),
+        "grade no": rng.integers(1, 6, rows),
+    }
+    admitted = np.array([20230100 + 1 + row % 28 for row in range(rows)])
+    table = table_from_columns({**left_out, **kept, "admitted": admitted, "y": np.arange(rows) % 2})
+    schema, notes = infer_schema(table, "y")
+    assert [name for name, column in schema.columns.items() if isinstance(column, Ignored)] == list(left_out)
+    assert [note.partition(":")[0] for note in notes] == ["admitted", "left out, as they look like ids or names"]
+    assert "dates" in notes[0]
+    assert all(name in notes[1] for name in left_out)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
+def test_encodings_and_emoji_in_the_header(tmp_path, encoding):
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    (tmp_path / "t.csv").write_bytes((mark + "größe;😀 mood;ill\n1,5;gut;no\n2,5;schön;yes\n").encode(encoding))
+    table = read_table(tmp_path / "t.csv")
+    assert list(table.columns) == ["größe", "😀 mood", "ill"]
+    schema = infer_schema(table, "ill").schema
+    assert schema.columns["größe"] == Number(low=1.5, high=2.5)
+    assert parse_schema(to_toml(schema)) == schema
+
+
+@given(st.lists(st.one_of(st.integers(-(10**15), 10**15).map(str), st.decimals(-999, 999, places=4).map(str)), min_size=1))
+@settings(max_examples=60, deadline=None)
+def test_numbers_are_words_as_they_were_written(tmp_path_factory, words):
+    path = tmp_path_factory.getbasetemp() / "words.csv"
+    path.write_text("\n".join(["a", *words]) + "\n")
+    assert as_words(read_table(path).columns["a"]).to_list() == words
+
+
+def test_one_column_in_two_roles_is_refused(people):
+    table = read_table(people)
+    with pytest.raises(DataError, match="'site' is both the label and the client column"):
+        infer_schema(table, "site", "site")
+    with pytest.raises(DataError, match="'site' is both the client column and the unit column"):
+        infer_schema(table, "ill", "site", "site")
+    with pytest.raises(DataError, match="three columns"):
+        parse_schema("label = 'y'\nclasses = ['a', 'b']\nclient = 'y'\n[columns.x]\nkind = 'ignored'")
 
 
 def test_a_schema_that_was_read_off_rows_says_so_when_it_is_written():

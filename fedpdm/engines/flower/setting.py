@@ -73,6 +73,10 @@ def deployed_setup(config: Config, examples: int) -> tuple[Setup, Plan | None]:
         raise Refused("settings", 'problem.weights="rows" is for simulation: use "clients".')
     if config.problem.penalty_by == "subgradient":
         raise Refused("settings", 'problem.penalty_by="subgradient" is for simulation: use "prox".')
+    if config.privacy.clients_per_unit > 1:
+        raise Refused(
+            "settings", "privacy.clients_per_unit is for simulation, as no node knows about the others: leave it out."
+        )
     if config.compression.downlink_kind == "difference":
         raise Refused("settings", 'compression.downlink_kind="difference" is for simulation: use "model".')
 

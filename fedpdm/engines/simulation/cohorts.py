@@ -8,9 +8,8 @@ import numpy as np
 from jax import Array
 
 from fedpdm.algorithms.base import Broadcast
-from fedpdm.algorithms.local import Examples
 from fedpdm.compression.sizes import HEADER_BYTES
-from fedpdm.engines.simulation.state import Schedule, SimulationState, Who
+from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState, Who
 from fedpdm.participation import cohort_table
 from fedpdm.rounds import ClientResult, Setup, client_key, cohort_round
 
@@ -48,7 +47,7 @@ def work_of_cohorts(
     state: SimulationState,
     seed: Array,
     who: Who,
-    data: tuple[Array, ...],
+    data: DeviceData,
     broadcast: Broadcast,
     support: Array | None,
 ) -> CohortRound:
@@ -60,7 +59,7 @@ def work_of_cohorts(
     def work(cohort: tuple[Any, ...]) -> ClientResult:
         clients, here, places, own = cohort
         keys = jax.vmap(lambda client: client_key(seed, t, client))(clients)
-        examples = Examples(data[0], data[1], data[2], places)
+        examples = data.examples(places)
         return cohort_round(setup, examples, here, own, broadcast, t, keys, support)
 
     own = jax.tree.map(lambda leaf: leaf[who.rows], state.clients)

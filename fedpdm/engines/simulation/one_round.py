@@ -10,10 +10,9 @@ from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
 from fedpdm.algorithms.base import Broadcast, Reports, element_wise_mean, replace_rows
-from fedpdm.algorithms.local import Examples
 from fedpdm.compression.links import send_down, shared_support
 from fedpdm.engines.simulation.cohorts import share_bytes, work_of_cohorts
-from fedpdm.engines.simulation.state import Schedule, SimulationState, Who, add_traffic
+from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState, Who, add_traffic
 from fedpdm.rounds import ClientResult, Setup, client_key, client_round, server_round, travel_at
 
 __all__ = ["FLOAT_COLUMNS", "INTEGER_COLUMNS", "device_mesh", "one_round"]
@@ -32,7 +31,7 @@ def device_mesh(schedule: Schedule, clients: int) -> Mesh | None:
 
 
 def one_round(
-    setup: Setup, t: Array, state: SimulationState, seed: Array, who: Who, data: tuple[Array, ...], mesh: Mesh | None
+    setup: Setup, t: Array, state: SimulationState, seed: Array, who: Who, data: DeviceData, mesh: Mesh | None
 ) -> tuple[SimulationState, dict[str, Array]]:
     """Gather the participants' states, let them and the server do their parts, scatter the states back."""
     chosen, present, places, _ = who
@@ -48,8 +47,8 @@ def one_round(
         up_bytes, index_bytes, costs = result.packed.bytes, result.packed.index_bytes, result.cost
     packed = result.packed
     reports = Reports(packed.message, places, sends, packed.sent, travel_at(setup, t, setup.local.steps))
-    if len(data) > 3:
-        reports = reports._replace(shares=data[3][who.blocks])
+    if data.shares is not None:
+        reports = reports._replace(shares=data.shares[who.blocks])
     server = server_round(setup, state.server, broadcast, reports)
 
     def put_back(table: Array, rows: Array) -> Array:
@@ -85,7 +84,7 @@ def _work_of_clients(
     state: SimulationState,
     seed: Array,
     who: Who,
-    data: tuple[Array, ...],
+    data: DeviceData,
     broadcast: Broadcast,
     support: Array | None,
     mesh: Mesh | None,
@@ -94,7 +93,7 @@ def _work_of_clients(
 
     def work(common: Any, client: Array, block: Array, client_state: Any) -> ClientResult:
         data, broadcast, support, t, seed = common
-        examples = Examples(data[0], data[1], data[2], block)
+        examples = data.examples(block)
         return client_round(setup, examples, client_state, broadcast, t, client_key(seed, t, client), support)
 
     own = jax.tree.map(lambda leaf: leaf[who.rows], state.clients)

@@ -24,6 +24,7 @@ from fedpdm.engines.simulation.one_round import FLOAT_COLUMNS, INTEGER_COLUMNS, 
 from fedpdm.engines.simulation.programs import shared_program
 from fedpdm.engines.simulation.state import (
     LINKS,
+    DeviceData,
     Schedule,
     SimulationState,
     Who,
@@ -84,7 +85,7 @@ class Simulation:
         self._store: ClientStore | None = None
         self._mesh = None if schedule.cohort_size else device_mesh(schedule, federation.clients)
         self._decide_what_stays(schedule)
-        self._data = () if self._brings_data else self._on_device(slice(None))
+        self._data = DeviceData((), (), ()) if self._brings_data else self._on_device(slice(None))
         self._test = self._everywhere((jnp.asarray(federation.test_features), jnp.asarray(federation.test_labels)))
         self._begin(schedule)
 
@@ -102,11 +103,12 @@ class Simulation:
                 "needs all of them at once: set rounds.all_first=false and metrics.diagnose_every=0."
             )
 
-    def _on_device(self, clients: Any) -> Arrays:
+    def _on_device(self, clients: Any) -> DeviceData:
         federation = self.federation
-        data = (federation.features, federation.labels, federation.sizes)
-        data += () if self.shares is None else (self.shares,)
-        return self._everywhere(tuple(jnp.asarray(a[clients]) for a in data))
+        data = DeviceData(
+            federation.features, federation.labels, federation.sizes, self.shares, federation.weights, federation.persons
+        )
+        return self._everywhere(DeviceData(*(None if a is None else jnp.asarray(a[clients]) for a in data)))
 
     def _everywhere(self, values: Any) -> Any:
         """The same on every device, if there are several."""
@@ -187,7 +189,7 @@ class Simulation:
         limit = self.schedule.tolerance * self.federation.clients * (1 + float(np.sum(self.model**2)))
         self.converged = stationarity <= limit and self.schedule.tolerance > 0
 
-    def _bring_in(self, chosen: np.ndarray, present: np.ndarray) -> tuple[Who, Arrays, SimulationState]:
+    def _bring_in(self, chosen: np.ndarray, present: np.ndarray) -> tuple[Who, DeviceData, SimulationState]:
         """Where the participants of a call find their states and examples, the examples, and the state to begin with."""
         clients = jnp.asarray(chosen)
         if not (self._stores or self._brings_data):
@@ -325,7 +327,7 @@ class Simulation:
             stored=jnp.int32(0),
         )
 
-    def _run_rounds(self, state: SimulationState, call: Arrays, data: Arrays, test: Arrays) -> Any:
+    def _run_rounds(self, state: SimulationState, call: Arrays, data: DeviceData, test: Arrays) -> Any:
         s, tail_start = self.schedule, self._tail_start
         start, stop, seed, participants = call
 
@@ -350,11 +352,11 @@ class Simulation:
         found = jax.lax.fori_loop(start, stop, body, (state, columns))
         return jax.lax.with_sharding_constraint(found, NamedSharding(self._mesh, PartitionSpec())) if self._mesh else found
 
-    def _diagnose(self, state: SimulationState, data: Arrays) -> tuple[Array, ...]:
+    def _diagnose(self, state: SimulationState, data: DeviceData) -> tuple[Array, ...]:
         problem, algorithm = self.setup.problem, self.setup.algorithm
         x0 = state.server.x0
-        each = local_objectives(problem, x0, data[0], data[1], data[2])
-        shares = data[3] if len(data) > 3 else None
+        each = local_objectives(problem, x0, *data.of_rows())
+        shares = data.shares
         objective = (jnp.mean(each) if shares is None else jnp.sum(shares * each)) + problem.penalty.value(x0)
         if not self._measures:
             return (objective,)
@@ -362,7 +364,7 @@ class Simulation:
         weight = algorithm.weight if broadcast.weight is None else broadcast.weight
         linear_terms = jax.vmap(algorithm.linear_term, (0, None), axis_size=self.federation.clients)(state.clients, broadcast)
         return objective, stationarity(
-            problem, weight, linear_terms, state.local_models, x0, *data[:3], shares=shares, metric=algorithm.metric
+            problem, weight, linear_terms, state.local_models, x0, *data.of_rows(), shares=shares, metric=algorithm.metric
         )
 
     def _compile(self, name: object, function: Callable[..., Any], *args: Any) -> Callable[..., Any]:

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fedpdm.algorithms.local import Examples
 from fedpdm.compression.links import Downlink
 
 __all__ = [
     "LINKS",
+    "DeviceData",
     "Schedule",
     "SimulationState",
     "Who",
@@ -84,6 +86,25 @@ class SimulationState(NamedTuple):
     noise: Array  # standard deviation of the noise in x0, roughly: that of the last messages' mean
     traffic: Array  # [links, 2]: mebibytes and bytes so far
     stored: Array  # records in the store of clients, if there is one
+
+
+class DeviceData(NamedTuple):
+    """The clients' examples on the device: of all clients, or of a call's participants."""
+
+    features: Any  # [clients, rows, n]
+    labels: Any  # [clients, rows]
+    sizes: Any  # [clients]
+    shares: Any = None  # [clients] shares of the objective; None: 1/N each
+    weights: Any = None  # [clients, rows] what a row counts; None: 1
+    persons: Any = None  # [clients] what sums over weighted rows are divided by
+
+    def of_rows(self) -> tuple[Any, ...]:
+        """What objectives and gradients are computed from."""
+        return self.features, self.labels, self.sizes, self.weights, self.persons
+
+    def examples(self, client: Any) -> Examples:
+        """Those of one client, by its place here."""
+        return Examples(self.features, self.labels, self.sizes, client, self.weights, self.persons)
 
 
 class Who(NamedTuple):

@@ -151,6 +151,11 @@ def _read_file(path: Path, job: Job) -> Rows:
             f"The job's schema was read off rows at a cost of epsilon={job.table.cost.epsilon:g}, which a node's ledger does "
             "not know: lower the budget in the policy by it, and take [table.cost] out of the job."
         )
+    if job.table.unit_column:
+        raise DataError(
+            f"The job's schema names the unit {job.table.unit_column!r}, but a node counts single rows: take unit_column out, and "
+            "keep at most one row per person."
+        )
     if job.table.from_rows:
         raise DataError("The job's schema was read off rows (from_rows = true): put in what is known without them.")
     return read_rows(path, job.table)

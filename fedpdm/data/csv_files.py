@@ -1,0 +1,94 @@
+"""CSV files as columns of words: any common separator and encoding, in a columnar reader."""
+
+__all__ = ["read_csv"]
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedpdm.errors import DataError
+
+if TYPE_CHECKING:
+    import polars
+
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # what a file in UTF-16 begins with
+SEPARATORS = ",;\t|"
+
+
+def read_csv(path: Path) -> "Iterator[tuple[str, polars.Series]]":
+    """The columns by name, one after the other, all of them words; null where a cell is empty.
+
+    A file in UTF-8 is read as it lies on the disk. UTF-16 is told by its first two bytes. In any other file the lines that
+    are not UTF-8 are taken for Latin-1.
+    """
+    import polars as pl
+
+    with path.open("rb") as file:
+        first = file.readline()
+    if first.startswith(UTF_16):
+        return _columns(path.read_bytes().decode("utf-16"))
+    try:
+        header = first.decode("utf-8-sig")
+        return _parsed(path, _separator(header))
+    except (UnicodeDecodeError, pl.exceptions.ComputeError):
+        return _columns(_text(path.read_bytes()))
+
+
+def _columns(text: str) -> "Iterator[tuple[str, polars.Series]]":
+    import polars as pl
+
+    separator = _separator(text.split("\n", 1)[0])
+    try:
+        return _parsed(io.BytesIO(text.encode()), separator)
+    except pl.exceptions.ComputeError:
+        raise DataError(_ragged(text, separator)) from None
+
+
+def _separator(header: str) -> str:
+    return max(SEPARATORS, key=header.count)
+
+
+def _text(content: bytes) -> str:
+    """Line by line, so that no row changes how another one is read."""
+    return "\n".join(_decoded(line) for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n"))
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        return line.decode("latin-1")
+
+
+def _parsed(source: Path | io.BytesIO, separator: str) -> "Iterator[tuple[str, polars.Series]]":
+    import polars as pl
+
+    frame = pl.read_csv(source, infer_schema=False, separator=separator)
+    twice = next((column for column in frame.columns if "_duplicated_" in column), None)
+    if twice:
+        raise DataError(f"two columns are called {twice.partition('_duplicated_')[0]!r}; give every column a name of its own")
+    return _one_by_one(frame, separator)
+
+
+def _one_by_one(frame: "polars.DataFrame", separator: str) -> "Iterator[tuple[str, polars.Series]]":
+    """Each column leaves the frame when it is asked for, so that the table is never in memory twice."""
+    for name in frame.columns:
+        column = frame.drop_in_place(name)
+        if separator != ",":  # then 3,5 is a number; told by the header alone, so that no row changes how another one is read
+            column = column.str.replace(r"^(\s*[+-]?\d+),(\d+\s*)$", "${1}.${2}")
+        yield name.strip(), column
+
+
+def _ragged(text: str, separator: str) -> str:
+    """Which line has more fields than the header."""
+    lines = csv.reader(io.StringIO(text), delimiter=separator)
+    header = next(lines)
+    for fields in lines:
+        if len(fields) > len(header):
+            return (
+                f"line {lines.line_num} has {len(fields)} fields, but the line of column names {len(header)}: put words that "
+                f"hold {separator!r} in quotes, or mend that line"
+            )
+    return "its lines cannot be read as fields: look for a quote that is not closed"

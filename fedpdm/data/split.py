@@ -1,0 +1,77 @@
+"""Which rows of a table are set apart to test with, and what becomes of clients with few rows."""
+
+__all__ = ["gather_small", "split"]
+
+import numpy as np
+
+from fedpdm.data.encoding import Encoded, Members
+from fedpdm.errors import DataError
+
+GATHERED = "(small clients)"
+
+
+def gather_small(rows: Encoded, least: int | None) -> tuple[Encoded, tuple[str, ...]]:
+    """Join the clients with fewer than `least` rows into one; and a line about them. None: all stay as they are."""
+    places, names = rows.clients
+    sizes = np.bincount(places, minlength=len(names)) if names else np.zeros(0, int)
+    small = np.flatnonzero(sizes < (least or 2))
+    if not len(small):
+        return rows, ()
+    have = f"{len(small)} of {len(names)} clients {'has' if len(small) == 1 else 'have'}"
+    if least is None:
+        return rows, (f"{have} a single row: kept, without a row to test with (--min-rows N joins clients below N rows)",)
+    if len(small) == 1:
+        return rows, (
+            f"{have} fewer than {least} rows ({names[small[0]]}, {sizes[small[0]]}): kept, as there is no other to join",
+        )
+    gathered = GATHERED if GATHERED not in names else GATHERED * 2
+    renamed = np.array(names, object)
+    renamed[small] = gathered
+    kept = tuple(sorted(set(renamed.tolist())))
+    order = {name: place for place, name in enumerate(kept)}
+    moved = np.array([order[name] for name in renamed.tolist()], np.int32)
+    line = f"{have} fewer than {least} rows: joined into one, {gathered!r}, with {int(sizes[small].sum())} rows"
+    return rows._replace(clients=Members(moved[places], kept)), (line,)
+
+
+def split(rows: Encoded, share: float, seed: int, table: str) -> tuple[np.ndarray, np.ndarray]:
+    """A share of every client's rows to test with, drawn from the partition's seed; a client's only row is never among them.
+
+    Where the rows are about persons, persons are drawn instead, and whoever is drawn has all rows in the test part.
+    """
+    names = rows.clients.names
+    places = rows.clients.places if names else np.zeros(len(rows.labels), np.int32)
+    order = np.argsort(places, kind="stable")
+    members = np.split(order, np.cumsum(np.bincount(places, minlength=max(len(names), 1)))[:-1])
+    rng = np.random.default_rng(seed)
+    test = _drawn(members, share, rng) if rows.units is None else _persons_drawn(members, rows.units, share, rng)
+    if not test.any():
+        raise DataError(
+            f"{table}: no client has a row to spare for testing ({len(rows.labels)} rows, {len(members)} clients): name "
+            "another table to test on (--test), join small clients (--min-rows 2), or give more rows"
+        )
+    return np.flatnonzero(~test), np.flatnonzero(test)
+
+
+def _drawn(members: list[np.ndarray], share: float, rng: np.random.Generator) -> np.ndarray:
+    test = np.zeros(sum(map(len, members)), bool)
+    for part in members:
+        if len(part) > 1:
+            test[rng.permutation(part)[: min(max(1, round(share * len(part))), len(part) - 1)]] = True
+    return test
+
+
+def _persons_drawn(members: list[np.ndarray], units: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Client after client, among the persons that no earlier client had; a client with nobody left gets its own back."""
+    drawn = np.zeros(units.max() + 1, bool)
+    seen = np.zeros(units.max() + 1, bool)
+    for part in members:
+        new = np.unique(units[part])
+        new = new[~seen[new]]
+        seen[new] = True
+        if len(new) > 1:
+            drawn[rng.permutation(new)[: min(max(1, round(share * len(new))), len(new) - 1)]] = True
+    for part in members:
+        if drawn[units[part]].all():
+            drawn[units[part]] = False
+    return drawn[units]

@@ -1,0 +1,105 @@
+"""Metrics from counts: for whoever may release counts with noise, and no single prediction."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedpdm.metrics.evaluate import predicted, shares_of
+
+__all__ = ["Counts", "count", "metrics_of_counts"]
+
+BINS = 20
+LEAST = 1e-3  # the smallest probability that a bin stands for in a log loss
+
+
+class Counts(NamedTuple):
+    """Test rows, counted. One row is in one cell of `confusion` and in one cell per class of `histograms`.
+
+    So adding or removing a row changes `confusion` by 1 in one cell, and `histograms` by 1 in as many cells as there are
+    classes: its distance is 1 + classes in the sum of absolute values, sqrt(1 + classes) in the Euclidean norm.
+
+    Attributes
+    ----------
+    confusion : ndarray
+        [classes, classes] rows by true and predicted class.
+    histograms : ndarray
+        [classes, 2, bins]: of class k, the rows of other classes (0) and of its own (1) by its probability.
+    """
+
+    confusion: np.ndarray
+    histograms: np.ndarray
+
+
+def count(probabilities: np.ndarray, labels: np.ndarray, threshold: float | None = None, bins: int = BINS) -> Counts:
+    """Count the rows; sums of several nodes' counts are the counts of all their rows."""
+    shares, classes = np.asarray(probabilities, np.float64), probabilities.shape[1]
+    places = np.clip((shares * bins).astype(np.int64), 0, bins - 1)
+    confusion = np.bincount(labels * classes + predicted(shares, threshold), minlength=classes**2).reshape(classes, classes)
+    histograms = np.zeros((classes, 2, bins), np.int64)
+    for k in range(classes):
+        np.add.at(histograms[k], ((labels == k).astype(int), places[:, k]), 1)
+    return Counts(confusion, histograms)
+
+
+def metrics_of_counts(counts: Counts, class_names: Sequence[str], deviation: float = 0.0) -> dict[str, Any]:
+    """The figures that `fedpdm.metrics.evaluate` gives, as far as counts tell them.
+
+    Probabilities are taken for the middle of their bin, so AUC, log loss and Brier score are off by a bin's width at most in
+    what they compare. Counts may carry noise: negative ones are taken for 0. Intervals are those of counts without noise;
+    `noise_share` says how large the noise is against them.
+
+    Parameters
+    ----------
+    counts : Counts
+        Sums over nodes, with or without noise.
+    class_names : sequence of str
+        What the classes are called.
+    deviation : float
+        Standard deviation of the noise in one cell.
+    """
+    confusion = np.maximum(np.asarray(counts.confusion, np.float64), 0)
+    cells = np.maximum(np.asarray(counts.histograms, np.float64), 0)
+    classes, _, bins = cells.shape
+    middle = (np.arange(bins) + 0.5) / bins
+    areas = [_area(cells[k, 0], cells[k, 1]) for k in range(classes)]
+    own = cells[:, 1].sum(axis=0)
+    errors = (cells[:, 0] * middle**2 + cells[:, 1] * (1 - middle) ** 2).sum(axis=1)
+    rows = confusion.sum()
+    known = [area for area in areas if area is not None]
+    found: dict[str, Any] = {
+        "rows": float(rows),
+        **shares_of(confusion, class_names),
+        "auc": _bare((areas[1] if classes == 2 else float(np.mean(known))) if len(known) == classes else None),
+        "log_loss": _bare(_ratio(-(own * np.log(np.maximum(middle, LEAST))).sum(), own.sum())),
+        "brier": _bare(_ratio(errors[1] if classes == 2 else errors.sum(), rows)),
+        "calibration": [_curve(cells[k, 0], cells[k, 1], middle) for k in ([1] if classes == 2 else range(classes))],
+        "noise_share": _ratio(deviation * confusion.size**0.5, rows),
+    }
+    for entry, area in zip(found["classes"], areas, strict=True):
+        entry["auc"] = _bare(area)
+    return found
+
+
+def _area(others: np.ndarray, own: np.ndarray) -> float | None:
+    """The AUC of binned scores: rows in one bin are ties."""
+    if not others.sum() or not own.sum():
+        return None
+    below = np.cumsum(others) - others / 2
+    return float((own * below).sum() / (own.sum() * others.sum()))
+
+
+def _curve(others: np.ndarray, own: np.ndarray, middle: np.ndarray) -> list[dict[str, Any]]:
+    both = others + own
+    return [
+        {"rows": float(both[b]), "predicted": float(middle[b]), "value": float(own[b] / both[b]), "interval": None}
+        for b in np.flatnonzero(both > 0)
+    ]
+
+
+def _ratio(value: float, rows: float) -> float | None:
+    return float(value / rows) if rows > 0 else None
+
+
+def _bare(value: float | None) -> dict[str, Any]:
+    return {"value": value, "interval": None}
