@@ -153,8 +153,8 @@ def _read_file(path: Path, job: Job) -> Rows:
         )
     if job.table.unit_column:
         raise DataError(
-            f"The job's schema names the unit {job.table.unit_column!r}, but a node counts single rows: take unit_column out, and "
-            "keep at most one row per person."
+            f"The job's schema names the unit {job.table.unit_column!r}, but a node counts single rows: take unit_column out, "
+            "and keep at most one row per person."
         )
     if job.table.from_rows:
         raise DataError("The job's schema was read off rows (from_rows = true): put in what is known without them.")
