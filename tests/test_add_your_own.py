@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedpdm.choices import ALGORITHMS, AlgorithmChoice, Choice, Option, PenaltyChoice, register
+from fedpdm.choices import ALGORITHMS, AlgorithmChoice, Choice, LossChoice, Option, PenaltyChoice, register
 from fedpdm.cli.completion import complete_setting
 from fedpdm.cli.main import main
 from fedpdm.config import digest, load_config, to_toml
 from fedpdm.data.tables import table_from_columns
 from fedpdm.engines.flower.client.policy import load_policy
-from fedpdm.errors import ConfigError
+from fedpdm.errors import ConfigError, UserError
 from fedpdm.export.onnx.model import export_onnx
+from fedpdm.problem import softmax
 from fedpdm.problem.prediction import softmax_shares
-from fedpdm.runs.saved import load_model
+from fedpdm.runs.saved import SavedModel, load_model
 from fedpdm.setup.build import loss_factory
 
 TESTS = Path(__file__).parent
@@ -158,8 +159,6 @@ def test_a_row_must_name_what_can_be_imported_and_say_what_its_loss_says(registe
     registered(AlgorithmChoice("lost", "lost", "nowhere:mine"))
     with pytest.raises(ConfigError, match="'lost' names 'nowhere:mine', which cannot be imported"):
         ALGORITHMS["lost"].build()
-    from fedpdm.choices import LossChoice
-
     registered(LossChoice("odd", "odd", "fedpdm.problem.losses:softmax", target="number"))
     with pytest.raises(ConfigError, match="says target='number', its Loss 'classes'"):
         loss_factory(load_config("plain", ["problem.loss=odd"]))
@@ -171,3 +170,11 @@ def test_the_page_of_all_choices_is_up_to_date(monkeypatch):
 
     page = PAGE.read_text(encoding="utf-8")
     assert with_tables(page) == page, "run `python scripts/choices_page.py`"
+
+
+def test_a_loss_without_a_link_is_refused_by_name_where_probabilities_are_needed(registered):
+    registered(LossChoice("bare", "bare", lambda clip=1.0: softmax(clip)._replace(name="bare", link=None)))
+    config = load_config("plain", ["data.name=digits", "problem.loss=bare"])
+    model = SavedModel(np.zeros((10, 65), np.float32), tuple("0123456789"), (), config, None)
+    with pytest.raises(UserError, match="The loss 'bare' has no link"):
+        model.probabilities(np.zeros((1, 65), np.float32))

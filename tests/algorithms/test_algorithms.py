@@ -1,11 +1,15 @@
 """What every algorithm of the table must do."""
 
+import importlib
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import random_federation
 
+from fedpdm import algorithms
 from fedpdm.algorithms import LocalPlan, Reports, fedavg, feddyn, fedpdm, fedprox, scaffold
 from fedpdm.choices import ALGORITHMS
 from fedpdm.engines.simulation.simulation import Schedule, Simulation
@@ -85,3 +89,10 @@ def test_padding_does_not_matter(name):
 def test_participants_must_fit_the_federation(participants):
     with pytest.raises(ConfigError, match="participants"):
         simulation("fedpdm", participants=participants)
+
+
+def test_no_module_of_an_algorithm_is_hidden_by_its_function():
+    package = Path(algorithms.__file__).parent
+    for stem in (path.stem for path in package.glob("*.py") if path.stem != "__init__"):
+        module = importlib.import_module(f"fedpdm.algorithms.{stem}")
+        assert getattr(algorithms, stem) is module
