@@ -1,6 +1,6 @@
-"""How the positions of the sent coordinates are coded, and how long each code is.
+"""Encode the positions of the sent coordinates.
 
-A set of k out of d positions goes as whatever takes the fewest bytes:
+A set of k out of d positions is encoded in the code that takes the fewest bytes:
 
 - nothing, if every coordinate is sent (dense) or both sides know the set already (shared);
 - bitmap: a bit per coordinate;
@@ -8,7 +8,7 @@ A set of k out of d positions goes as whatever takes the fewest bytes:
 - rice: the gaps between the positions, Golomb-Rice coded with a parameter that depends on d and k alone: all quotients in
   unary (zeros, then a one), then all remainders, in one bit stream. On random sets this is 1 to 5 % above log2 C(d,k).
 
-Packed and rice code the set or its complement, whichever is smaller: the one that is sent is "rare" below. The last byte is
+Packed and rice encode the set or its complement, whichever is smaller; the encoded one is called "rare". The last byte is
 filled up with zero bits.
 """
 
@@ -38,16 +38,42 @@ Whole = TypeVar("Whole", int, Array)  # the same integer arithmetic runs on the 
 
 
 def entropy_bits(dimension: int, count: int) -> float:
-    """log2 C(d,k): no code can take fewer bits on average over all sets of `count` out of `dimension` positions."""
+    """Compute log2 C(d, k), the least average number of bits for a set of k out of d positions.
+
+    Parameters
+    ----------
+    dimension : int
+        Number of coordinates d.
+    count : int
+        Size of the set k.
+
+    Returns
+    -------
+    float
+        Number of bits.
+    """
     logarithms = math.lgamma(dimension + 1) - math.lgamma(count + 1) - math.lgamma(dimension - count + 1)
     return max(0.0, logarithms / math.log(2))
 
 
 def rice_parameter(dimension: int, rare: Whole) -> Whole:
-    """How many low bits of a gap go as they are, for `rare` random positions: optimal but at the very edges.
+    """Choose how many low bits of a gap are written unchanged.
 
-    One more bit pays while the chance q^(2^r) of a gap of at least 2^r, with q = 1 - rare/d, is above the golden ratio
-    0.618. With ln(1/q) about rare/(d - rare/2) that is 2^(r+1) rare < 0.962 (d - rare/2); here it is 0.969, for shifts.
+    The choice is optimal for random positions, except for almost empty and almost full sets. One more bit pays while the chance
+    q^(2^r) of a gap of at least 2^r, with q = 1 - rare/d, is above the golden ratio 0.618. With ln(1/q) about rare/(d - rare/2)
+    that is 2^(r+1) rare < 0.962 (d - rare/2); the code uses 0.969, which needs only shifts.
+
+    Parameters
+    ----------
+    dimension : int
+        Number of coordinates d.
+    rare : int or Array
+        Size of the smaller one of the set and its complement.
+
+    Returns
+    -------
+    int or Array
+        The number of bits, of the type of `rare`.
     """
     middle = dimension - rare // 2
     limit = middle - (middle >> 5) - 1
@@ -62,7 +88,22 @@ def _width(dimension: int) -> int:
 
 
 def code_lengths(dimension: int, rare: Whole, quotients: Whole) -> tuple[int, Whole, Whole]:
-    """Bytes of bitmap, packed and rice for `rare` positions whose gaps' rice quotients sum to `quotients`."""
+    """Compute the lengths of the three codes for a set of positions.
+
+    Parameters
+    ----------
+    dimension : int
+        Number of coordinates d.
+    rare : int or Array
+        Size of the smaller one of the set and its complement.
+    quotients : int or Array
+        Sum of the Rice quotients of the gaps.
+
+    Returns
+    -------
+    tuple
+        Bytes of the bitmap, the packed and the Rice code.
+    """
     width = _width(dimension)
     packed = rare // 8 * width + (rare % 8 * width + 7) // 8  # in this order for int32's sake
     rice = (rare * (1 + rice_parameter(dimension, rare)) + quotients + 7) // 8
@@ -112,7 +153,20 @@ def _rice_bits(positions: np.ndarray, dimension: int) -> np.ndarray:
 
 
 def encode_indices(positions: np.ndarray, dimension: int) -> tuple[int, bytes]:
-    """The coding and the bytes for the sorted `positions` of at least one out of `dimension` coordinates."""
+    """Encode a set of positions in its shortest code.
+
+    Parameters
+    ----------
+    positions : ndarray
+        Sorted positions, at least one.
+    dimension : int
+        Number of coordinates d.
+
+    Returns
+    -------
+    tuple
+        The coding (DENSE, BITMAP, PACKED or RICE) and the bytes.
+    """
     rare = _smaller_side(positions, dimension)
     coding = _choose(dimension, rare)
     if coding == DENSE:
@@ -159,9 +213,30 @@ def _read_rare(coding: int, data: memoryview, dimension: int, rare: int) -> tupl
 
 
 def decode_indices(coding: int, data: memoryview, dimension: int, count: int) -> tuple[np.ndarray, int]:
-    """The sorted positions and how many bytes of `data` they took; coding BITMAP, PACKED or RICE.
+    """Decode a set of positions from untrusted bytes.
 
-    Raises WireError for all bytes but those that `encode_indices` makes. Allocates no more than `data` or `dimension` justify.
+    It allocates no more memory than `data` or `dimension` justify.
+
+    Parameters
+    ----------
+    coding : int
+        BITMAP, PACKED or RICE.
+    data : memoryview
+        The bytes, and whatever follows them.
+    dimension : int
+        Number of coordinates d.
+    count : int
+        Size of the set.
+
+    Returns
+    -------
+    tuple
+        The sorted positions, and how many bytes of `data` they took.
+
+    Raises
+    ------
+    WireError
+        For all bytes but those that `encode_indices` makes.
     """
     rare = min(count, dimension - count)
     if rare < 1:

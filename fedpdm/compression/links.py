@@ -1,14 +1,14 @@
-"""Both directions of a link: which coordinates are sent, in what values, and how many bytes that takes.
+"""Choose which coordinates are sent in both directions, in which values, and count the bytes.
 
     uplink:    topk, randk          Algorithm 2 of the paper: chosen from the message before its noise; zero where nobody sent
                shared-randk         a random support that both sides know before the round; only it moves and is noised
                public-topk          the same, from the largest coordinates of x0 and some random ones
                noisy-topk           the largest changes of a message that is noised already
     downlink:  model                the largest coordinates of x0; the clients take the others for zero (Algorithm 2)
-               difference           the largest differences to what the clients have, who keep their copy
+               difference           the largest differences to the copy that the clients keep
 
-What a support or a selection looks at decides what it costs: `topk` reads values that are not noised, so its indices are a
-release of their own, and the sound mechanism refuses it. The others read public or released values and cost nothing.
+The values that a support or a selection reads decide its cost. `topk` reads values without noise, so its indices are a release
+of their own, and the sound mechanism refuses it. The others read public or released values and cost nothing.
 """
 
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ SPREAD = 1.25  # a random share of a vector's coordinates seldom holds more than
 
 
 class Links(NamedTuple):
-    """How messages are made thin. All of it is public and fixed before training.
+    """How messages are compressed. All of it is public and fixed before training.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Links(NamedTuple):
     downlink_kind, downlink
         The same for the server.
     values
-        What the values are sent in: "float32", "float16", "int8" or "auto" (see `fedpdm.compression.values`).
+        Kind of the values: "float32", "float16", "int8" or "auto" (see `fedpdm.compression.values`).
     radius
         Bound on the part of an example's features that one class sees in a support; see `support_radius`.
     """
@@ -76,12 +76,12 @@ class Links(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the model stays as it is where nobody sent anything; else it becomes the prox of zero there."""
+        """Whether the model keeps coordinates that no client sent; otherwise they become the prox of zero."""
         return self.uplink < 1 and self.kind not in ("topk", "randk")
 
 
 class Packed(NamedTuple):
-    """A message as it arrives, and what it took."""
+    """A message as it arrives, and its size."""
 
     message: Any
     sent: Any  # masks like the message; None: everything
@@ -91,7 +91,7 @@ class Packed(NamedTuple):
 
 
 class Downlink(NamedTuple):
-    """What the server knows about the clients' copies of the broadcast."""
+    """The server's notes about the clients' copies of the broadcast."""
 
     copy: Broadcast  # what a client has that has received everything
     source: Broadcast  # the server's own values that the copy was made from: they differ by the rounding of what is sent
@@ -101,26 +101,79 @@ class Downlink(NamedTuple):
 
 
 def support_radius(kind: str, share: float, radius: float) -> float:
-    """What the norm of features is cut to on the support: in proportion to what a random support holds of it."""
+    """Compute the bound on the norm of an example's features that one class sees in a support.
+
+    Parameters
+    ----------
+    kind : str
+        A key of `KINDS`.
+    share : float
+        Share of the coordinates in the support.
+    radius : float
+        Bound on the norm of all features.
+
+    Returns
+    -------
+    float
+        The bound. A random support holds about the root of its share of the norm.
+    """
     return min(1.0, SPREAD * share**0.5) * radius if kind == "shared-randk" and share < 1 else radius
 
 
 def shared_support(links: Links, seed: Array | int, round_index: Array | int, x0: Array) -> Array | None:
-    """The coordinates that may move in this round, from public values alone; None: all of them."""
+    """Choose the coordinates that may move in a round, from public values alone.
+
+    Parameters
+    ----------
+    links : Links
+        How messages are compressed.
+    seed : int or Array
+        Public seed of the run.
+    round_index : int or Array
+        The round, from 0.
+    x0 : Array
+        The model that was sent to the clients.
+
+    Returns
+    -------
+    Array or None
+        Mask of the model's shape; None: all coordinates.
+    """
     if not links.has_support:
         return None
     count = links.count(x0.size)
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), round_index), SUPPORT_KEY)
     if links.kind == "shared-randk":
         return random_mask(key, x0.shape, count)
-    if count == 1:  # the largest alone would be the same one for ever
+    if count == 1:  # the largest alone would always be the same one
         return random_mask(key, x0.shape, 1)
     large = top_k_mask(x0, count // 2)
     return top_k_mask(jnp.where(large, 2.0, jax.random.uniform(key, x0.shape)), count)
 
 
 def select(links: Links, before: Any, after: Any, silent: Any, support: Array | None, key: Array) -> Any:
-    """Masks of the coordinates that a client sends; None: all. `before` and `after` are its message without and with noise."""
+    """Choose the coordinates that a client sends.
+
+    Parameters
+    ----------
+    links : Links
+        How messages are compressed.
+    before : pytree
+        The message without noise; only `topk` reads it.
+    after : pytree
+        The message with noise.
+    silent : pytree
+        The value that a coordinate stands for if it is not sent.
+    support : Array or None
+        The round's support, if there is one.
+    key : Array
+        Random key for `randk`.
+
+    Returns
+    -------
+    pytree or None
+        Masks like the message; None: all coordinates.
+    """
     if links.uplink == 1:
         return None
     if support is not None:
@@ -137,7 +190,24 @@ def select(links: Links, before: Any, after: Any, silent: Any, support: Array | 
 
 
 def pack(links: Links, message: Any, sent: Any, noise: Any) -> Packed:
-    """The message as it arrives; `noise` is a tree like it: the standard deviation of the noise in each vector."""
+    """Round a message to the values that arrive, and count its bytes.
+
+    Parameters
+    ----------
+    links : Links
+        How messages are compressed.
+    message : pytree
+        The message with noise.
+    sent : pytree or None
+        Masks from `select`.
+    noise : pytree
+        Standard deviation of the noise in each vector of the message.
+
+    Returns
+    -------
+    Packed
+        The message as it arrives, with its size.
+    """
     leaves, tree = jax.tree.flatten(message)
     masks = [jnp.ones(leaf.shape, bool) for leaf in leaves] if sent is None else jax.tree.leaves(sent)
     shared = sent is None or links.has_support
@@ -152,7 +222,20 @@ def pack(links: Links, message: Any, sent: Any, noise: Any) -> Packed:
 
 
 def first_downlink(broadcast: Broadcast, clients: int) -> Downlink:
-    """Before anything was sent."""
+    """Make the server's notes for the start, when nothing was sent.
+
+    Parameters
+    ----------
+    broadcast : Broadcast
+        Arrays of the shapes that will be sent.
+    clients : int
+        Number of clients.
+
+    Returns
+    -------
+    Downlink
+        Empty notes.
+    """
     nothing = jax.tree.map(jnp.zeros_like, broadcast)
     never = jax.tree.map(lambda leaf: jnp.full(leaf.shape, -1, jnp.int32), broadcast)
     width = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 4, jnp.int32), broadcast)
@@ -162,10 +245,32 @@ def first_downlink(broadcast: Broadcast, clients: int) -> Downlink:
 def send_down(
     links: Links, downlink: Downlink, broadcast: Broadcast, clients: Array, present: Array, round_index: Array, noise: Array
 ) -> tuple[Broadcast, Downlink, Array]:
-    """What the participants of a round work with, the server's notes, and the bytes that each was sent.
+    """Make the broadcast of a round as the clients receive it.
 
-    "difference": the copy moves where the model moved, by the largest differences first, and a client that missed rounds is
-    sent every coordinate of the copy that changed since, so all participants work with the same model.
+    With `downlink_kind` "difference" the clients' copy moves where the model moved, by the largest differences first. A client
+    that missed rounds is sent every coordinate of the copy that changed since, so all participants work with the same model.
+
+    Parameters
+    ----------
+    links : Links
+        How messages are compressed.
+    downlink : Downlink
+        The server's notes.
+    broadcast : Broadcast
+        The server's own values.
+    clients : Array
+        The participants.
+    present : Array
+        Which of them take part.
+    round_index : Array
+        The round, from 0.
+    noise : Array
+        Standard deviation of the noise in x0.
+
+    Returns
+    -------
+    tuple
+        The broadcast that the participants work with, the new notes, and the bytes that each participant was sent.
     """
     leaves, tree = jax.tree.flatten(broadcast)
     notes = zip(*(jax.tree.leaves(part) for part in downlink[:4]), strict=True)

@@ -1,4 +1,4 @@
-"""Why a message from outside is refused."""
+"""Reasons to refuse a message from outside."""
 
 from typing import Literal
 
@@ -22,14 +22,14 @@ Reason = Literal[
 
 
 class WireError(Exception):
-    """A message that is not one of ours, is damaged, or claims what cannot be. Nothing of it may be used.
+    """A message that is foreign, damaged, or makes a false claim. Nothing of it may be used.
 
     Parameters
     ----------
     reason : str
         One of the words above, to count refusals by.
     sentence : str
-        What was expected and what was found.
+        The expectation and the finding.
     """
 
     def __init__(self, reason: Reason, sentence: str) -> None:

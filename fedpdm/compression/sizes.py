@@ -1,4 +1,4 @@
-"""How long a message is, in JAX and without making it: simulation counts real bytes with this."""
+"""Compute the length of a message in JAX, without making the message: the simulator counts real bytes with it."""
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -39,7 +39,18 @@ def _number_bytes(number: Array | int) -> Array:
 
 
 def index_bytes(mask: Array) -> Array:
-    """Bytes that the positions in the mask (of any shape, it counts flattened) take in their shortest coding."""
+    """Count the bytes of the positions in a mask, in their shortest code.
+
+    Parameters
+    ----------
+    mask : Array
+        Bool, of any shape and at most 10^8 coordinates; at least one is True.
+
+    Returns
+    -------
+    Array
+        int32 scalar.
+    """
     flags = mask.ravel()
     count = jnp.sum(flags, dtype=jnp.int32)
     rare = jnp.minimum(count, flags.size - count)
@@ -49,7 +60,7 @@ def index_bytes(mask: Array) -> Array:
 
 
 def part_bytes(mask: Array, bytes_per_value: ArrayLike, shared: bool = False) -> Array:
-    """Bytes that one vector takes in a message: exactly what `fedpdm.compression.wire.encode` makes.
+    """Count the bytes of one vector in a message: exactly what `fedpdm.compression.wire.encode` makes.
 
     Parameters
     ----------
@@ -59,6 +70,11 @@ def part_bytes(mask: Array, bytes_per_value: ArrayLike, shared: bool = False) ->
         As `fedpdm.compression.values.rounded` returns it.
     shared : bool
         Static: both sides know the mask, no indices are sent.
+
+    Returns
+    -------
+    Array
+        int32 scalar.
     """
     each = jnp.asarray(bytes_per_value, jnp.int32)
     count = jnp.sum(mask, dtype=jnp.int32)
@@ -68,5 +84,20 @@ def part_bytes(mask: Array, bytes_per_value: ArrayLike, shared: bool = False) ->
 
 
 def message_bytes(mask: Array, bytes_per_value: ArrayLike, shared: bool = False) -> Array:
-    """Bytes of a message with one vector. With more of them: HEADER_BYTES and the `part_bytes` of each."""
+    """Count the bytes of a message with one vector; with more, add the `part_bytes` of each to HEADER_BYTES.
+
+    Parameters
+    ----------
+    mask : Array
+        Bool, of any shape and at most 10^8 coordinates; at least one is True.
+    bytes_per_value : int or Array
+        As `fedpdm.compression.values.rounded` returns it.
+    shared : bool
+        Static: both sides know the mask, no indices are sent.
+
+    Returns
+    -------
+    Array
+        int32 scalar.
+    """
     return HEADER_BYTES + part_bytes(mask, bytes_per_value, shared)

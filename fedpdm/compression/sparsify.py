@@ -1,8 +1,8 @@
-"""Which coordinates are sent: the k largest or k random ones, always exactly k, without a sort.
+"""Choose the coordinates to send: the k largest or k random ones, always exactly k, without a sort.
 
-The k-th largest key is found by bisection on the bits of the magnitudes: at most 32 counts over the vector, and as many more
-as the index has bits where equal magnitudes must be told apart. On a CPU, vectors of thousands and more take a fortieth of
-XLA's stable sort, and the time hardly depends on k, unlike that of `lax.top_k` (`benchmarks/wire.py` has the figures).
+The k-th largest key is found by bisection on the bits of the magnitudes: at most 32 counts over the vector, and as many more as
+the index has bits to break ties. On a CPU, vectors of thousands of coordinates and more take a fortieth of the time of XLA's
+stable sort, and the time hardly depends on k, unlike that of `lax.top_k` (`benchmarks/wire.py` measures it).
 """
 
 import functools
@@ -23,9 +23,21 @@ _NOT_A_NUMBER = 0x7F800001  # just above the bits of infinity
 
 
 def coordinate_count(ratio: float, size: int) -> int:
-    """How many of `size` coordinates are kept: floor(ratio * size), at least 1.
+    """Compute how many coordinates are sent: floor(ratio * size), at least 1.
 
-    The ratio counts as the decimal number it is written as, so that no rounding error takes one off.
+    The ratio counts as the decimal number that it is written as, so that rounding never loses a coordinate.
+
+    Parameters
+    ----------
+    ratio : float
+        Share of the coordinates, in (0, 1].
+    size : int
+        Number of coordinates.
+
+    Returns
+    -------
+    int
+        The count k.
 
     Examples
     --------
@@ -111,7 +123,7 @@ def _largest(keys: Array, k: int) -> Array:
 
 
 def top_k_mask(values: Array, k: int) -> Array:
-    """True for exactly k coordinates: the largest magnitudes, ties by lower index. May be traced and mapped.
+    """Mark exactly k coordinates: the largest magnitudes, ties by lower index. It can be traced and mapped.
 
     Parameters
     ----------
@@ -119,6 +131,11 @@ def top_k_mask(values: Array, k: int) -> Array:
         Of any shape; it counts flattened, and as float32. NaN counts as the largest.
     k : int
         Static, from 1 to the number of coordinates.
+
+    Returns
+    -------
+    Array
+        Bool, of the shape of `values`.
 
     Examples
     --------
@@ -133,10 +150,24 @@ def top_k_mask(values: Array, k: int) -> Array:
 
 
 def random_mask(key: Array, shape: tuple[int, ...], k: int) -> Array:
-    """True for a uniformly random set of exactly k coordinates. The same key gives the same set everywhere.
+    """Mark a uniformly random set of exactly k coordinates. The same key gives the same set everywhere.
 
-    The set holds the k largest of random 30-bit numbers. Equal numbers at the edge go to the lower index, which shifts the
+    The set holds the k largest of random 30-bit numbers. Equal numbers at the edge go to the lower index, which changes the
     chance of a coordinate by less than one in 2^30.
+
+    Parameters
+    ----------
+    key : Array
+        JAX random key.
+    shape : tuple of int
+        Shape of the mask.
+    k : int
+        Static, from 1 to the number of coordinates.
+
+    Returns
+    -------
+    Array
+        Bool, of this shape.
 
     Examples
     --------

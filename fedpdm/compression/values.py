@@ -1,8 +1,8 @@
-"""What values are sent in: float32, float16, or int8 with one scale per vector.
+"""Encode values as float32, float16, or int8 with one scale per vector.
 
-Values that already hold noise may be rounded freely (post-processing). `rounded` says in JAX what arrives, for simulation;
-`pack_values` and `unpack_values` make and read the bytes. The two agree in every bit. For that, int8's step has at most 17
-significant bits: then code * step is exact in float32, and packing what was unpacked gives the same bytes again.
+Values that already hold noise may be rounded freely (post-processing). `rounded` computes in JAX the values that arrive, for
+simulation; `pack_values` and `unpack_values` make and read the bytes. The two agree in every bit. For that, int8's step has at
+most 17 significant bits: then code * step is exact in float32, and packing unpacked values gives the same bytes again.
 """
 
 import jax.numpy as jnp
@@ -69,7 +69,7 @@ def _automatic(largest: Array, noise: ArrayLike) -> Array:
 
 
 def rounded(values: Array, mask: Array, kind: str, noise: ArrayLike) -> tuple[Array, Array]:
-    """The values as they arrive, zero where they are not sent, and the bytes per value. May be traced and mapped.
+    """Compute the values as they arrive, zero where they are not sent. It can be traced and mapped.
 
     Parameters
     ----------
@@ -105,13 +105,39 @@ def rounded(values: Array, mask: Array, kind: str, noise: ArrayLike) -> tuple[Ar
 
 
 def chosen_kind(values: np.ndarray, noise: float) -> str:
-    """What "auto" stands for, given the values to be sent and the standard deviation of the noise in them."""
+    """Find the kind that "auto" stands for.
+
+    Parameters
+    ----------
+    values : ndarray
+        The values to send.
+    noise : float
+        Standard deviation of the noise in them.
+
+    Returns
+    -------
+    str
+        A key of `KINDS`.
+    """
     size = int(_automatic(jnp.max(jnp.abs(jnp.asarray(values, jnp.float32))), noise))
     return next(kind for kind, each in KINDS.items() if each == size)
 
 
 def packed_length(count: int, kind: str) -> int:
-    """How many bytes `pack_values` makes of `count` values."""
+    """Count the bytes that `pack_values` makes.
+
+    Parameters
+    ----------
+    count : int
+        Number of values.
+    kind : str
+        "float32", "float16" or "int8".
+
+    Returns
+    -------
+    int
+        Number of bytes.
+    """
     return KINDS[kind] * count + (4 if kind == "int8" else 0)
 
 
@@ -127,7 +153,25 @@ def _pack_int8(values: np.ndarray) -> bytes:
 
 
 def pack_values(values: np.ndarray, kind: str) -> bytes:
-    """The bytes for finite values: little-endian floats, or a float32 step and a signed byte each. See `rounded`."""
+    """Encode finite values: little-endian floats, or a float32 step and one signed byte per value.
+
+    Parameters
+    ----------
+    values : ndarray
+        Finite numbers.
+    kind : str
+        "float32", "float16" or "int8".
+
+    Returns
+    -------
+    bytes
+        The encoded values.
+
+    Raises
+    ------
+    DivergedError
+        If a value is NaN or infinite.
+    """
     _check(kind, auto=False)
     values = np.asarray(values, np.float32)
     if not np.all(np.isfinite(values)):
@@ -160,7 +204,27 @@ def _refuse_non_finite(values: np.ndarray) -> None:
 
 
 def unpack_values(data: bytes, count: int, kind: str) -> np.ndarray:
-    """The float32 values in the bytes of `pack_values`; raises WireError for any other bytes."""
+    """Decode values from untrusted bytes.
+
+    Parameters
+    ----------
+    data : bytes
+        Exactly the bytes of `pack_values`.
+    count : int
+        Number of values.
+    kind : str
+        "float32", "float16" or "int8".
+
+    Returns
+    -------
+    ndarray
+        float32 values.
+
+    Raises
+    ------
+    WireError
+        For all bytes but those that `pack_values` makes.
+    """
     _check(kind, auto=False)
     if len(data) != packed_length(count, kind):
         raise WireError("length", f"Expected {packed_length(count, kind)} bytes for {count} {kind} values, got {len(data)}.")

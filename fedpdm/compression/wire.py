@@ -1,12 +1,12 @@
-"""Messages as bytes: what a client and the server really send each other.
+"""Encode messages as bytes, and decode messages from anybody.
 
     header   magic "fp" | version (1 byte) | number of vectors (1) | payload length (4) | CRC-32 of all the rest (4)
     vector   dimension | count (both seven bits to a byte) | coding + 8 * kind (1 byte) | indices | values
 
-Numbers are little-endian. See `indices` and `values` for the last two. There is exactly one message for given vectors and
-kinds. What comes from outside is not trusted: `decode` accepts nothing that `encode` would not have made, compares every
-claim with what is really there before it allocates for it, and raises WireError otherwise. The checksum finds
-accidents; it does not say who sent the message.
+Numbers are little-endian. `indices` and `values` describe the last two. There is exactly one message for given vectors and
+kinds. Bytes from outside are not trusted: `decode` accepts only what `encode` would have made. It compares every claim with the
+bytes that are there before it allocates memory, and raises WireError otherwise. The checksum detects accidents; it does not
+authenticate the sender.
 """
 
 import struct
@@ -38,11 +38,28 @@ class Part(NamedTuple):
     indices: np.ndarray | None  # sorted; None if all coordinates are sent, or if the receiver knows which
     values: np.ndarray  # float32, in the order of the indices
     shared: bool = False  # the receiver knows which coordinates are sent
-    kind: str | None = None  # what the values are sent in; None: what `encode` is told
+    kind: str | None = None  # kind of the values; None: the one that `encode` gets
 
 
 def make_part(values: np.ndarray, mask: np.ndarray, *, shared: bool = False, kind: str | None = None) -> Part:
-    """The coordinates in the mask of a vector of any shape, which counts flattened."""
+    """Make a part of a message from the coordinates in a mask.
+
+    Parameters
+    ----------
+    values : ndarray
+        A vector of any shape; it counts flattened.
+    mask : ndarray
+        Bool, the coordinates to send.
+    shared : bool
+        The receiver knows the mask.
+    kind : str or None
+        The kind of the values; None: the one that `encode` gets.
+
+    Returns
+    -------
+    Part
+        The part.
+    """
     sent = np.asarray(mask, bool).ravel()
     chosen = np.asarray(values, np.float32).ravel()[sent]
     indices = None if shared or sent.all() else np.flatnonzero(sent)
@@ -50,7 +67,20 @@ def make_part(values: np.ndarray, mask: np.ndarray, *, shared: bool = False, kin
 
 
 def spread(part: Part, support: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The flat vector, zero where nothing was sent, and the mask; a shared part needs its support."""
+    """Spread the values of a part over its coordinates.
+
+    Parameters
+    ----------
+    part : Part
+        A part of a decoded message.
+    support : ndarray or None
+        Sorted indices; a shared part needs them.
+
+    Returns
+    -------
+    tuple
+        The flat vector, zero where no value was sent, and the mask.
+    """
     where = support if part.shared else part.indices
     values, mask = np.zeros(part.dimension, np.float32), np.zeros(part.dimension, bool)
     place = slice(None) if where is None else where
@@ -102,14 +132,19 @@ def _seal(vectors: int, payload: bytes) -> bytes:
 
 
 def encode(parts: Sequence[Part], kind: str = "float32") -> bytes:
-    """The message for 1 to 255 vectors.
+    """Encode a message of 1 to 255 vectors.
 
     Parameters
     ----------
     parts : sequence of Part
         See `make_part`.
     kind : str
-        What the values of parts that do not say so themselves are sent in: "float32", "float16" or "int8".
+        The kind of the values of parts that name none: "float32", "float16" or "int8".
+
+    Returns
+    -------
+    bytes
+        The message.
     """
     if not 1 <= len(parts) <= 255:
         raise ConfigError(f"Expected 1 to 255 vectors in a message, got {len(parts)}.")
@@ -120,7 +155,7 @@ def encode(parts: Sequence[Part], kind: str = "float32") -> bytes:
 
 
 class _Reader:
-    """What is left of a payload; nothing is taken that is not there."""
+    """The rest of a payload; reading beyond its end is an error."""
 
     def __init__(self, data: memoryview) -> None:
         self.left = data
@@ -170,7 +205,7 @@ def _decode_part(reader: _Reader, dimension: int, support: np.ndarray | None, li
         raise WireError("kind", f"Expected a value kind from 0 to {len(_KINDS) - 1}, got {flags >> 3}.")
     kind = _KINDS[flags >> 3]
     length = packed_length(count, kind)
-    if length > len(reader.left):  # here, so that the indices are not even looked at
+    if length > len(reader.left):  # checked here, before the indices are read
         raise WireError("length", f"Expected {length} bytes for {count} values, {len(reader.left)} are left.")
     indices = _read_indices(reader, flags & 7, dimension, count, support)
     values = unpack_values(bytes(reader.take(length)), count, kind)
@@ -200,7 +235,7 @@ def _open(data: bytes) -> tuple[int, memoryview]:
 def decode(
     data: bytes, *, dimensions: Sequence[int], supports: Sequence[np.ndarray | None] | None = None, limit: float
 ) -> list[Part]:
-    """The vectors of a message from anybody; raises WireError for all that `encode` would not have made.
+    """Decode a message from anybody.
 
     Encoding the result gives the same bytes.
 
@@ -209,11 +244,21 @@ def decode(
     data : bytes
         The message.
     dimensions : sequence of int
-        What the receiver expects: one number per vector.
+        The expected dimension of every vector.
     supports : sequence of array or None
         For every vector the sorted indices that both sides know, or None if the sender chooses them.
     limit : float
         The largest magnitude that is accepted.
+
+    Returns
+    -------
+    list of Part
+        The vectors.
+
+    Raises
+    ------
+    WireError
+        For all bytes but those that `encode` makes.
     """
     if not limit >= 0:
         raise ConfigError(f"Expected limit={limit} of at least 0.")

@@ -1,4 +1,4 @@
-"""The data sets as arrays: a public feature map, the same for every example whatever the others are."""
+"""Load data sets as arrays. Every example is mapped by itself, by public rules."""
 
 __all__ = [
     "Dataset",
@@ -60,7 +60,7 @@ class Dataset(NamedTuple):
 
 
 class DatasetInfo(NamedTuple):
-    """What a user wants to know about a data set before training on it."""
+    """Facts about a data set, to read before training on it."""
 
     name: str
     examples: int
@@ -89,7 +89,7 @@ class DatasetInfo(NamedTuple):
 
 
 def load_dataset(name: str, data_dir: Path | str | None = None, progress: bool = True) -> Dataset:
-    """Load a data set, fetching its files if they are not at hand.
+    """Load a data set, and fetch its files if they are not in the cache.
 
     Parameters
     ----------
@@ -98,7 +98,12 @@ def load_dataset(name: str, data_dir: Path | str | None = None, progress: bool =
     data_dir : Path or str, optional
         A folder with the original files; see `fedpdm.data.sources.fetch`.
     progress : bool
-        Say on stderr what is being fetched.
+        Report on stderr what is being fetched.
+
+    Returns
+    -------
+    Dataset
+        The examples with their fixed split.
     """
     if name not in DATASETS:
         near = difflib.get_close_matches(name.lower(), DATASETS, n=1)
@@ -111,7 +116,22 @@ def load_dataset(name: str, data_dir: Path | str | None = None, progress: bool =
 
 
 def describe(name: str, data_dir: Path | str | None = None, progress: bool = True) -> DatasetInfo:
-    """Load a data set and sum it up; `str()` of the answer is ready to print."""
+    """Load a data set and summarise it.
+
+    Parameters
+    ----------
+    name : str
+        A key of `DATASETS`.
+    data_dir : Path or str, optional
+        A folder with the original files; see `fedpdm.data.sources.fetch`.
+    progress : bool
+        Report on stderr what is being fetched.
+
+    Returns
+    -------
+    DatasetInfo
+        The facts; `str()` of it is ready to print.
+    """
     data = load_dataset(name, data_dir, progress)
     classes = len(data.class_names)
     source, cached = "scikit-learn", "not needed"
@@ -137,6 +157,18 @@ def describe(name: str, data_dir: Path | str | None = None, progress: bool = Tru
 def with_bias(features: np.ndarray) -> np.ndarray:
     """Append a column of ones.
 
+    Parameters
+    ----------
+    features : ndarray
+        [examples, n].
+
+    Returns
+    -------
+    ndarray
+        [examples, n + 1], float32.
+
+    Examples
+    --------
     >>> with_bias(np.array([[0.5, 0.25]]))
     array([[0.5 , 0.25, 1.  ]], dtype=float32)
     """
@@ -146,8 +178,22 @@ def with_bias(features: np.ndarray) -> np.ndarray:
 
 
 def clip_norms(features: np.ndarray, radius: float) -> np.ndarray:
-    """Scale down every row whose L2 norm exceeds `radius`; each row by itself, so no row tells of another.
+    """Scale down every row whose L2 norm exceeds a bound. Each row is scaled by itself.
 
+    Parameters
+    ----------
+    features : ndarray
+        [examples, n].
+    radius : float
+        The bound, above 0.
+
+    Returns
+    -------
+    ndarray
+        float32 rows of at most this norm.
+
+    Examples
+    --------
     >>> clip_norms(np.array([[3.0, 4.0], [0.3, 0.4]]), radius=1.0).round(3)
     array([[0.6, 0.8],
            [0.3, 0.4]], dtype=float32)
@@ -167,7 +213,7 @@ def _refuse_not_finite(name: str, features: np.ndarray, feature_names: Sequence[
         row, column = np.argwhere(~finite)[0]
         raise DataError(
             f"{name}: row {row}, column {feature_names[column]!r} is {features[row, column]}; "
-            "every value must be finite: mend or drop that row"
+            "every value must be finite: fix or drop that row"
         )
 
 
@@ -258,12 +304,27 @@ ADULT_FEATURES = tuple(
 def encode_adult(rows: Sequence[Sequence[str]]) -> np.ndarray:
     """Encode rows of Adult's 14 attributes (without the label) as 81 features in [0, 1].
 
-    Numbers are scaled, and cut, to their public bounds; words become indicators of every level but the
-    first; "?" leaves its indicators zero. A value that fits neither is a DataError that names its row.
+    Numbers are clipped to their public bounds and scaled. Words become indicators of every level but the first; "?" leaves its
+    indicators zero.
+
+    Parameters
+    ----------
+    rows : sequence of sequences of str
+        The attributes in the order of the original file.
+
+    Returns
+    -------
+    ndarray
+        [rows, 81], float32.
+
+    Raises
+    ------
+    DataError
+        If a value is neither a number nor a known level; it names the row.
     """
     for index, row in enumerate(rows):
         if len(row) != len(ADULT_COLUMNS):
-            raise DataError(f"adult: row {index} has {len(row)} values instead of {len(ADULT_COLUMNS)}; mend it")
+            raise DataError(f"adult: row {index} has {len(row)} values instead of {len(ADULT_COLUMNS)}; fix it")
     table = np.array(rows, dtype=str).reshape(len(rows), len(ADULT_COLUMNS))
     blocks = []
     for (column, code), values in zip(ADULT_COLUMNS.items(), table.T, strict=True):
@@ -279,7 +340,7 @@ def encode_adult(rows: Sequence[Sequence[str]]) -> np.ndarray:
             blocks.append(values[:, None] == np.array(code[1:]))
         if wrong.any():
             row = np.argmax(wrong)
-            raise DataError(f"adult: row {row}, {column} is {str(values[row])!r}, not {expected}; mend it")
+            raise DataError(f"adult: row {row}, {column} is {str(values[row])!r}, not {expected}; fix it")
     return np.concatenate(blocks, axis=1, dtype=np.float32)
 
 

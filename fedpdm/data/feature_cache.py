@@ -1,4 +1,4 @@
-"""Features kept on disk under the hash of all that they are made of, so that a slow map runs once."""
+"""Keep computed features on disk, under a hash of everything that they depend on, so that a slow map runs once."""
 
 import contextlib
 import hashlib
@@ -17,17 +17,49 @@ __all__ = ["content_key", "remember", "feature_dir"]
 
 
 def feature_dir() -> Path:
-    """The folder of kept features; deleting it costs nothing but time."""
+    """Return the folder of kept features. It can be deleted at any time.
+
+    Returns
+    -------
+    Path
+        The folder.
+    """
     return cache_dir() / "features"
 
 
 def content_key(array: np.ndarray, *parts: object) -> str:
-    """SHA-256 of the array and of everything else that the features depend on."""
+    """Hash an array and everything else that the features depend on.
+
+    Parameters
+    ----------
+    array : ndarray
+        The features before the map.
+    *parts : object
+        The map's name, version and options.
+
+    Returns
+    -------
+    str
+        SHA-256, in hexadecimal.
+    """
     return _digest(array, repr(parts)).hex()
 
 
 def remember(key: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
-    """The array kept under this key; computed and kept if there is none, or if the file is broken."""
+    """Return the array that is kept under a key, or compute and keep it.
+
+    Parameters
+    ----------
+    key : str
+        From `content_key`.
+    compute : callable
+        Computes the array if there is none, or if its file is broken.
+
+    Returns
+    -------
+    ndarray
+        The array.
+    """
     path = feature_dir() / f"{key}.features"
     kept = _read(path)
     if kept is None:
@@ -61,7 +93,7 @@ def _drop(path: Path, reason: str) -> None:
 
 
 def _write(path: Path, array: np.ndarray) -> None:
-    """Keep the array; the file appears whole or not at all, whoever else writes at the same time."""
+    """Keep the array. The file appears whole or not at all, even if another process writes at the same time."""
     part = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

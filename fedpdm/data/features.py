@@ -279,7 +279,7 @@ def strokes_centre(scale: int, feature_names: tuple[str, ...]) -> np.ndarray:
 
 
 def table_knots(feature_names: Sequence[str]) -> tuple[dict[str, Knots], tuple[str, ...]]:
-    """The named knots of a table's numbers, and what is left out of it: an own "age" has bounds of its own."""
+    """The knots of a table's numbers by name, and the columns left out. Your own "age" has other bounds than Adult's."""
     return (ADULT_KNOTS, ADULT_LEFT_OUT) if tuple(feature_names) == ADULT_FEATURES else ({}, ())
 
 
@@ -405,7 +405,7 @@ def feature_map(name: str, function: Callable[[np.ndarray], np.ndarray], sentenc
 def check_one_example_at_a_time(chosen: FeatureMap, examples: np.ndarray, feature_names: Sequence[str]) -> None:
     """Refuse a map unless an example's features are the same alone, again, in a batch, and in that batch turned around.
 
-    What the map was fitted to cannot be seen from outside: that it says itself, in `depends_on`.
+    A check cannot see what a map was fitted to: the map itself must say so, in `depends_on`.
     """
     if chosen.depends_on != ONE_EXAMPLE:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Every client's examples in one stacked array, which is what the engines train on."""
+"""Stack every client's examples in one array, which the engines train on."""
 
 __all__ = ["Federation", "make_federation", "federation_from_arrays", "hold_out", "mask", "unit_shares"]
 
@@ -40,7 +40,7 @@ class Federation(NamedTuple):
     checksums : dict of str to str
         File name to SHA-256 of the files behind the arrays.
     client_names : tuple of str
-        What the clients are called, if a column of the table says so.
+        Names of the clients, if a column of the table has them.
     schema : Schema
         Of an own table: what its columns are.
     standard : Standard
@@ -94,8 +94,22 @@ class Federation(NamedTuple):
 
 
 def mask(sizes: np.ndarray, max_size: int) -> np.ndarray:
-    """Tell examples (True) from padding (False).
+    """Mark examples (True) and padding (False).
 
+    Parameters
+    ----------
+    sizes : ndarray
+        Number of examples of every client.
+    max_size : int
+        Rows of a client's block.
+
+    Returns
+    -------
+    ndarray
+        [clients, max_size], bool.
+
+    Examples
+    --------
     >>> mask(np.array([1, 3]), 3)
     array([[ True, False, False],
            [ True,  True,  True]])
@@ -104,7 +118,20 @@ def mask(sizes: np.ndarray, max_size: int) -> np.ndarray:
 
 
 def hold_out(dataset: Dataset, count: int) -> Dataset:
-    """The data set with `count` training examples, always the same ones, in the place of its test data."""
+    """Replace the test data by held-out training examples, always the same ones.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The data set.
+    count : int
+        Number of training examples to hold out.
+
+    Returns
+    -------
+    Dataset
+        The data set for validation.
+    """
     if not 0 < count < len(dataset.labels):
         raise ConfigError(f"Expected 0 < data.validation={count} < {len(dataset.labels)}, the number of training examples.")
     order = np.random.default_rng(0).permutation(len(dataset.labels))
@@ -134,6 +161,11 @@ def make_federation(dataset: Dataset, parts: Sequence[np.ndarray]) -> Federation
     parts : sequence of ndarray
         Every client's example indices, as the functions of `fedpdm.data.partition` give them.
 
+    Returns
+    -------
+    Federation
+        The stacked arrays.
+
     Raises
     ------
     DataError
@@ -147,7 +179,7 @@ def make_federation(dataset: Dataset, parts: Sequence[np.ndarray]) -> Federation
         if not len(part):
             raise DataError(f"client {client} has no examples; give every client at least 1")
         if np.min(part) < 0 or np.max(part) >= total:
-            raise DataError(f"client {client} has an example index outside [0, {total - 1}]; mend the partition")
+            raise DataError(f"client {client} has an example index outside [0, {total - 1}]; fix the partition")
         if seen[part].any() or len(np.unique(part)) < len(part):
             raise DataError(f"client {client} has an example that is dealt twice; deal every example once")
         seen[part] = True
@@ -208,10 +240,10 @@ def federation_from_arrays(
     feature_names: Sequence[str] | None = None,
     name: str = "own",
 ) -> Federation:
-    """Make a federation of one's own arrays.
+    """Make a federation from your own arrays.
 
-    Features are taken as they are: scale them by public bounds, and append a column of ones
-    (`fedpdm.data.with_bias`) if the model shall have a bias.
+    Features are used as they are. Scale them by public bounds, and append a column of ones (`fedpdm.data.with_bias`) if the
+    model should have a bias.
 
     Parameters
     ----------
@@ -222,7 +254,12 @@ def federation_from_arrays(
     class_names, feature_names : sequence of str, optional
         Names of the labels 0, 1, ... and of the columns.
     name : str
-        What to call the data in reports.
+        Name of the data in reports.
+
+    Returns
+    -------
+    Federation
+        The stacked arrays.
 
     Raises
     ------
@@ -292,7 +329,7 @@ def _checked(who: str, features: ArrayLike, labels: ArrayLike) -> tuple[np.ndarr
     finite = np.isfinite(x)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
-        raise DataError(f"{who}, row {row}, column {column}: {x[row, column]} is not finite; mend or drop that row")
+        raise DataError(f"{who}, row {row}, column {column}: {x[row, column]} is not finite; fix or drop that row")
     if y.dtype.kind not in "iub":
         raise DataError(f"{who}: labels are {y.dtype}, expected whole numbers from 0; use labels.astype(int)")
     if y.min() < 0:

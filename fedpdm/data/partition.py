@@ -65,9 +65,23 @@ def labels_per_client(
 
 
 def one_class_per_client(labels: np.ndarray, clients: int, seed: int | np.random.Generator = 0) -> list[np.ndarray]:
-    """Give each client examples of one class; classes get clients in proportion to their size.
+    """Give each client examples of one class. Classes get clients in proportion to their size.
 
-    The first clients hold the first class, and so on; sizes within a class differ by at most one.
+    The first clients hold the first class, and so on. Sizes within a class differ by at most one.
+
+    Parameters
+    ----------
+    labels : ndarray
+        Label of every example.
+    clients : int
+        Number of clients.
+    seed : int or numpy Generator
+        Source of the random choices.
+
+    Returns
+    -------
+    list of ndarray
+        The example indices of every client.
     """
     rng = np.random.default_rng(seed)
     present, counts, _ = _classes_of(labels, clients)
@@ -87,9 +101,27 @@ def dirichlet(
     seed: int | np.random.Generator = 0,
     minimum: int = 1,
 ) -> list[np.ndarray]:
-    """Split every class by a Dirichlet(alpha) draw: ragged sizes, and mixed classes the larger `alpha` is.
+    """Split every class by a Dirichlet(alpha) draw. Sizes are ragged; classes are more mixed the larger `alpha` is.
 
     A client with fewer than `minimum` examples gets random ones from the clients that have most.
+
+    Parameters
+    ----------
+    labels : ndarray
+        Label of every example.
+    clients : int
+        Number of clients.
+    alpha : float
+        Concentration, above 0.
+    seed : int or numpy Generator
+        Source of the random choices.
+    minimum : int
+        Least number of examples of a client.
+
+    Returns
+    -------
+    list of ndarray
+        The example indices of every client.
     """
     rng = np.random.default_rng(seed)
     if not 1e-3 <= alpha <= 1e6:
@@ -117,15 +149,42 @@ def dirichlet(
 
 
 def iid(labels: np.ndarray, clients: int, seed: int | np.random.Generator = 0) -> list[np.ndarray]:
-    """Deal the shuffled examples evenly; sizes differ by at most one."""
+    """Deal the shuffled examples evenly; sizes differ by at most one.
+
+    Parameters
+    ----------
+    labels : ndarray
+        Label of every example.
+    clients : int
+        Number of clients.
+    seed : int or numpy Generator
+        Source of the random choices.
+
+    Returns
+    -------
+    list of ndarray
+        The example indices of every client.
+    """
     _, _, total = _classes_of(labels, clients)
     order = np.random.default_rng(seed).permutation(total)
     return [np.sort(part) for part in np.array_split(order, clients)]
 
 
 def by_column(clients: np.ndarray) -> list[np.ndarray]:
-    """Give each client the examples that bear its number.
+    """Give each client the examples that have its number.
 
+    Parameters
+    ----------
+    clients : ndarray
+        Number of the client, from 0, for every example.
+
+    Returns
+    -------
+    list of ndarray
+        The example indices of every client.
+
+    Examples
+    --------
     >>> [part.tolist() for part in by_column(np.array([1, 0, 1]))]
     [[1], [0, 2]]
     """

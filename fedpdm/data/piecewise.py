@@ -48,8 +48,22 @@ EVEN = Knots(0, 1, (0, 0.2, 0.4, 0.6, 0.8, 1))  # for a number that no knots are
 
 
 def hats(values: np.ndarray, points: Sequence[float]) -> np.ndarray:
-    """Hat functions: 1 at their own point, 0 from the next ones on, straight between; each row sums to 1.
+    """Evaluate hat functions: 1 at their own point, 0 from the neighbouring points on, linear between.
 
+    Parameters
+    ----------
+    values : ndarray
+        Numbers; those outside the points count as the nearest point.
+    points : sequence of float
+        Increasing points.
+
+    Returns
+    -------
+    ndarray
+        [values, points]; each row sums to 1.
+
+    Examples
+    --------
     >>> hats(np.array([0.0, 1.5, 9.0]), (0, 1, 2))
     array([[1. , 0. , 0. ],
            [0. , 0.5, 0.5],
@@ -67,7 +81,7 @@ def encode_table(
     left_out: Sequence[str] = ADULT_LEFT_OUT,
     crosses: Sequence[tuple[str, str]] = (),
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Encode rows of scaled columns, and name the new columns; nothing of one row enters another.
+    """Encode rows of scaled columns, and name the new columns. Each row is encoded by itself.
 
     Parameters
     ----------
@@ -80,6 +94,11 @@ def encode_table(
         Numbers or words that are not used.
     crosses : sequence of pairs of str
         Numbers or words whose encodings are multiplied, every column of the one with every column of the other.
+
+    Returns
+    -------
+    tuple
+        The encoded features, and the names of their columns.
     """
     blocks: dict[str, tuple[np.ndarray, list[str]]] = {}
     for name, members in _columns(feature_names).items():
@@ -102,7 +121,22 @@ def encode_table(
 def table_plan(
     feature_names: Sequence[str], knots: Mapping[str, Knots], left_out: Sequence[str]
 ) -> list[tuple[list[int], Knots | None]]:
-    """What `encode_table` encodes, in its order: the columns of a number with its knots, or those of a word (None)."""
+    """List what `encode_table` encodes, in its order.
+
+    Parameters
+    ----------
+    feature_names : sequence of str
+        Names of the columns.
+    knots : mapping of str to Knots
+        Knots of the numbers by name.
+    left_out : sequence of str
+        Numbers or words that are not used.
+
+    Returns
+    -------
+    list of tuple
+        The columns of a number with its knots, or those of a word with None.
+    """
     return [
         (members, None if "=" in feature_names[members[0]] else knots.get(name, EVEN))
         for name, members in _columns(feature_names).items()
@@ -111,7 +145,18 @@ def table_plan(
 
 
 def column_count(feature_names: Sequence[str]) -> int:
-    """The columns of the table behind the features: the indicators of a word count once, as one of them is 1 at most."""
+    """Count the columns of the table that the features come from.
+
+    Parameters
+    ----------
+    feature_names : sequence of str
+        Names of the columns.
+
+    Returns
+    -------
+    int
+        The number of columns. The indicators of a word count as one, since at most one of them is 1.
+    """
     return len(_columns(feature_names))
 
 

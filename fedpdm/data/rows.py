@@ -16,7 +16,13 @@ _PIXELS = {"mnist": (28, 255.0), "digits": (8, 16.0)}  # side of the image, and 
 
 
 def adult_schema() -> Schema:
-    """The public code book of Adult as a schema: the same 81 features as `encode_adult` gives."""
+    """Return the public code book of Adult as a schema.
+
+    Returns
+    -------
+    Schema
+        It gives the same 81 features as `encode_adult`.
+    """
 
     def column(code: Sequence[str]) -> Column:
         if list(code) == ["-"]:
@@ -30,12 +36,36 @@ def adult_schema() -> Schema:
 
 
 def pixel_scale(name: str) -> float | None:
-    """The value of a white pixel, for data sets of images; None for others."""
+    """Return the value of a white pixel.
+
+    Parameters
+    ----------
+    name : str
+        Name of the data set.
+
+    Returns
+    -------
+    float or None
+        None for data sets that are not images.
+    """
     return _PIXELS[name][1] if name in _PIXELS else None
 
 
 def input_names(name: str, schema: Schema | None) -> tuple[str, ...]:
-    """The features' names before any map."""
+    """Return the names of the features before any map.
+
+    Parameters
+    ----------
+    name : str
+        Name of the data set.
+    schema : Schema or None
+        The schema of your own table.
+
+    Returns
+    -------
+    tuple of str
+        The names.
+    """
     if name == "adult" or schema is not None:
         return (schema or adult_schema()).feature_names
     side = range(_PIXELS[name][0])
@@ -43,15 +73,20 @@ def input_names(name: str, schema: Schema | None) -> tuple[str, ...]:
 
 
 def encode_rows(name: str, schema: Schema | None, table: Table) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
-    """A table's rows as features (before any map), the features' names, and notes on what did not fit.
+    """Encode the rows of a table as features, before any map.
 
     Parameters
     ----------
     name, schema : str, Schema
-        The data set of the run, and its schema if it was an own table.
+        The data set of the run, and its schema if it was your own table.
     table : Table
-        Columns as the schema names them; for Adult those of its code book; for images all columns but "label", in order,
-        with the original values (0 to 255 for MNIST, 0 to 16 for digits).
+        Columns as the schema names them; for Adult those of its code book; for images all columns but "label", in order, with
+        the original values (0 to 255 for MNIST, 0 to 16 for digits).
+
+    Returns
+    -------
+    tuple
+        The features, their names, and notes on values that did not fit.
     """
     schema = adult_schema() if name == "adult" else schema
     if schema is not None:

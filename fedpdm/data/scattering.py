@@ -1,10 +1,14 @@
-"""Wavelet scattering of images: a public map of one image, steady under small shifts and bends, with nothing fitted.
+"""Wavelet scattering of images: a public map of one image, stable under small shifts and deformations, with nothing fitted.
 
 With Morlet wavelets psi (scale 2^j, angle t) and a Gaussian phi of scale 2^J, the scattering of an image x is
 
     order 0: x * phi      order 1: |x * psi_jt| * phi      order 2: ||x * psi_jt| * psi_ks| * phi  for k > j
 
-sampled at every 2^J-th pixel. |x * psi_jt| is kept at every 2^j-th pixel, which is as fine as it varies.
+sampled at every 2^J-th pixel. |x * psi_jt| is kept at every 2^j-th pixel, which is fine enough for it.
+
+References
+----------
+Joan Bruna, Stéphane Mallat: Invariant scattering convolution networks (2013).
 """
 
 import functools
@@ -53,9 +57,21 @@ class Bank(NamedTuple):
 
 
 def morlet(height: int, width: int, scale: float, angle: float) -> np.ndarray:
-    """The periodic wavelet (wave - mean) * envelope on a grid whose origin is pixel (0, 0); it sums to zero.
+    """Compute the periodic wavelet (wave - mean) * envelope; it sums to zero.
 
-    `scale` is 2^j: the envelope's width is 0.8 scale along the wave and twice that across, the frequency 3 pi/4 / scale.
+    Parameters
+    ----------
+    height, width : int
+        Size of the grid. Its origin is pixel (0, 0).
+    scale : float
+        2^j. The envelope's width is 0.8 scale along the wave and twice that across; the frequency is 3 pi/4 / scale.
+    angle : float
+        Direction of the wave, in radians.
+
+    Returns
+    -------
+    ndarray
+        [height, width], complex.
     """
     wave, envelope = np.zeros((height, width), complex), np.zeros((height, width))
     reach = int(np.ceil(5 * WIDTH / SLANT * scale / min(height, width)))
@@ -72,7 +88,20 @@ def morlet(height: int, width: int, scale: float, angle: float) -> np.ndarray:
 
 
 def gaussian(size: int, scale: float) -> np.ndarray:
-    """The periodic bell of width 0.4 scale on a line whose origin is 0; it sums to one."""
+    """Compute a periodic Gaussian of width 0.4 scale on a line; it sums to one.
+
+    Parameters
+    ----------
+    size : int
+        Number of points; the origin is the first.
+    scale : float
+        2^j.
+
+    Returns
+    -------
+    ndarray
+        [size].
+    """
     reach = int(np.ceil(5 * WIDTH * scale / size))
     points = np.arange(size) + size * np.arange(-reach, reach + 1)[:, None]
     bell = np.exp(-(points**2) / (2 * (WIDTH * scale / 2) ** 2)).sum(0)
@@ -81,7 +110,20 @@ def gaussian(size: int, scale: float) -> np.ndarray:
 
 @functools.lru_cache(maxsize=8)
 def filter_bank(height: int, width: int, scale: int) -> Bank:
-    """The filters for images of this size with J = `scale`, on a grid with a margin that the FFT likes."""
+    """Make the filters for images of one size, on a grid with a margin that suits the FFT.
+
+    Parameters
+    ----------
+    height, width : int
+        Size of the images.
+    scale : int
+        J, the number of scales.
+
+    Returns
+    -------
+    Bank
+        The filters.
+    """
     if not 1 <= scale <= 6 or min(height, width) < 2**scale:
         raise ConfigError(
             f"data.scattering_scale={scale} does not fit images of {height} x {width} pixels: it must be at least 1 and at "
@@ -108,8 +150,20 @@ def filter_bank(height: int, width: int, scale: int) -> Bank:
 
 
 def paths(scale: int) -> list[tuple[int, ...]]:
-    """What the channels are, in their order: (), (j, angle) or (j, angle, k, angle).
+    """List the channels in their order.
 
+    Parameters
+    ----------
+    scale : int
+        J, the number of scales.
+
+    Returns
+    -------
+    list of tuple
+        (), (j, angle) or (j, angle, k, angle).
+
+    Examples
+    --------
     >>> len(paths(2)), len(paths(3))
     (81, 217)
     """
@@ -122,8 +176,20 @@ def paths(scale: int) -> list[tuple[int, ...]]:
 
 
 def groups_of_paths(scale: int) -> list[int]:
-    """How many channels, one after the other, are of the same order and scales.
+    """Count the channels that have the same order and scales, in the order of `paths`.
 
+    Parameters
+    ----------
+    scale : int
+        J, the number of scales.
+
+    Returns
+    -------
+    list of int
+        Sizes of consecutive groups.
+
+    Examples
+    --------
     >>> groups_of_paths(2)
     [1, 8, 64, 8]
     """
@@ -131,10 +197,23 @@ def groups_of_paths(scale: int) -> list[int]:
 
 
 def scatter(images: np.ndarray, scale: int = 2) -> np.ndarray:
-    """The scattering of images [examples, height, width] as [examples, channels, rows, columns], one image by itself.
+    """Compute the scattering of images, each image by itself.
 
-    The channels are those of `paths`; rows and columns are the height and width over 2^scale, rounded up.
+    Parameters
+    ----------
+    images : ndarray
+        [examples, height, width].
+    scale : int
+        J, the number of scales.
 
+    Returns
+    -------
+    ndarray
+        [examples, channels, rows, columns]. The channels are those of `paths`; rows and columns are the height and width over
+        2^J, rounded up.
+
+    Examples
+    --------
     >>> scatter(np.ones((3, 28, 28), np.float32)).shape
     (3, 81, 7, 7)
     """

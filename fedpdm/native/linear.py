@@ -1,11 +1,11 @@
 """Local steps of linear models with small batches, one client after the other, each in the cache of one core.
 
-The same steps as `fedpdm.algorithms.local.solve` takes in JAX, which this must agree with to rounding. XLA works on all clients
-at once, step by step, and so sends every client's model through memory in every step; here a client's model stays in the
-cache of the core that works on it until all of its steps are done.
+These are the steps that `fedpdm.algorithms.local.solve` takes in JAX; the results agree up to rounding. XLA works on all
+clients at once, step by step, and so sends every client's model through memory in every step. Here a client's model stays in
+the cache of one core until all of its steps are done.
 """
 
-# Numba has types of its own.
+# Numba has its own types, which pyright does not know.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportPrivateImportUsage=false, reportReturnType=false
 
 import math
@@ -307,16 +307,29 @@ def linear_steps(
     x0: Array,
     linear_term: Array,
 ) -> tuple[Array, Array]:
-    """The local model `[m, n]` of a client and the number of its steps; may be mapped over clients.
+    """Compute the local model of a client in machine code. It can be mapped over clients.
 
     Parameters
     ----------
-    counts
-        The name of the loss, the most steps, the examples per step.
-    data
+    counts : tuple
+        The name of the loss, the largest number of steps, the examples per step.
+    numbers : Numbers
+        Step size, weights and clips.
+    data : tuple of Array
         Features, labels and sizes of all clients.
-    key
-        The data of a threefry key: the client's rows are visited in the order of `jax.random.uniform` with it.
+    client : Array
+        Index of the client.
+    key : Array
+        The data of a Threefry key. The client's rows are visited in the order of `jax.random.uniform` with it.
+    x0 : Array
+        The model that the client starts from, [m, n].
+    linear_term : Array
+        The v_i of the local problem, [m, n].
+
+    Returns
+    -------
+    tuple of Array
+        The local model [m, n], and the number of steps taken.
     """
     kind, steps, batch_size = counts
     whole = jnp.array([KINDS[kind], steps, batch_size], jnp.int32)
