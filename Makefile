@@ -34,8 +34,8 @@ docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 # A part of the fast tests on the newest Python that is here, and on the oldest and the newest JAX.
-compatibility:
-	sh scripts/check_compatibility.sh "$(PYTHON)"
+compatibility: $(STAMP)
+	sh scripts/check_compatibility.sh
 
 # The time of a round, against a Numba program and the peers that are installed; then many clients and large models.
 bench: $(STAMP)

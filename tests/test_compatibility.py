@@ -38,6 +38,8 @@ def unknown(fence: Fence) -> Fence:
 def test_an_unknown_jax_costs_one_warning_and_gives_the_plain_results(monkeypatch, part):
     if part == "native" and not native._installed():
         pytest.skip("Numba is not installed, so there is nothing to fence")
+    for other in set(FENCES) - {part}:
+        monkeypatch.setenv(FENCES[other].FENCE.switch, "0")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # where the tests themselves run on a JAX that is not known
         expected = trained()

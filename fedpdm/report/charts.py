@@ -1,4 +1,4 @@
-"""The curves of a report as data: what the page's script draws, with words and tables for whoever cannot see them."""
+"""The curves of a report as data for the page's script, with words and tables for readers who cannot see them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -57,7 +57,18 @@ SUFFIX = {"uplink_bytes": " up", "downlink_bytes": " down"}
 
 
 def make_charts(runs: Sequence[Run]) -> list[Chart]:
-    """The charts that these runs have numbers for."""
+    """Make the charts for which the runs have numbers.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        The runs.
+
+    Returns
+    -------
+    list of Chart
+        The charts.
+    """
     charts = []
     for id, title, note, kind, columns in WANTED:
         curves = [curve for i, run in enumerate(runs) for column in columns if (curve := _curve(i, run, column))]
@@ -135,8 +146,22 @@ _SHOW: dict[str, Callable[[float], str]] = {
 
 
 def show(value: float | None, kind: str) -> str:
-    """A number as a reader wants it.
+    """Format a number for readers.
 
+    Parameters
+    ----------
+    value : float or None
+        The number.
+    kind : str
+        The kind of quantity.
+
+    Returns
+    -------
+    str
+        The text.
+
+    Examples
+    --------
     >>> show(0.87161, "fraction"), show(0.8876, "percent"), show(28_300_000, "bytes"), show(None, "number")
     ('0.8716', '88.8 %', '28.3 MB', '–')
     """

@@ -26,14 +26,19 @@ VERDICTS = ("holds", "does not hold", "undecided")
 
 
 def write_report(paths: Sequence[Path], out: Path | None = None) -> Path:
-    """One HTML file about these folders, that needs no other file and no network; returns where it is.
+    """Write one HTML file about run folders. It needs no other file and no network.
 
     Parameters
     ----------
-    paths
+    paths : sequence of Path
         Run folders, and folders of `fedpdm reproduce`.
-    out
+    out : Path, optional
         The file (default: report.html, in the folder if there is one, in the working folder if there are several).
+
+    Returns
+    -------
+    Path
+        The file.
     """
     if not paths:
         raise UserError("A report needs at least one folder.")
@@ -48,7 +53,20 @@ def write_report(paths: Sequence[Path], out: Path | None = None) -> Path:
 
 
 def render(runs: Sequence[Run], studies: Sequence[Study]) -> str:
-    """The page as text."""
+    """Render the page.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        The runs.
+    studies : sequence of Study
+        The reproductions.
+
+    Returns
+    -------
+    str
+        The page as HTML.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(

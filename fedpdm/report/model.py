@@ -38,12 +38,12 @@ SCALINGS = {
 
 
 class ModelView(NamedTuple):
-    """What to show of a model.
+    """How a model is shown.
 
     Attributes
     ----------
     features
-        What the model looks at, in words.
+        The inputs of the model, in words.
     images
         Per class a name, a data URI and a text alternative; empty unless the columns are pixels.
     tables
@@ -57,11 +57,22 @@ class ModelView(NamedTuple):
 
 
 def view_model(run: Run) -> ModelView:
-    """Images when the columns are the pixels of a square or oblong, else the largest coefficients."""
+    """Choose how to show a model: images if the columns are pixels, else its largest coefficients.
+
+    Parameters
+    ----------
+    run : Run
+        A finished run.
+
+    Returns
+    -------
+    ModelView
+        Texts, images and tables for the page.
+    """
     names, labels = run.feature_names, run.class_names
     if not run.linear:
         count, used = run.model.size, np.count_nonzero(run.model)
-        return ModelView(f"A model of its own kind: {count} parameters, {used} of them not zero.", 0.0, [], [])
+        return ModelView(f"A custom model: {count} parameters, {used} of them not zero.", 0.0, [], [])
     sentence = _features_sentence(run, names)
     weights = run.model
     if names[0].startswith("direction ") and pixel_scale(run.config.data.name):

@@ -1,4 +1,4 @@
-"""What a report is made from: run folders, and folders that `fedpdm reproduce` made."""
+"""Read the folders that a report is about: run folders, and folders that `fedpdm reproduce` made."""
 
 import json
 from collections.abc import Sequence
@@ -36,9 +36,9 @@ class Run(NamedTuple):
     clients
         What clients.json holds; empty when the folder has none, as after a deployment.
     class_names, feature_names
-        What the model's rows and columns stand for.
+        Names of the model's rows and columns.
     spending
-        What the ledger says; None when no ledger was kept.
+        The ledger's entries; None if no ledger was kept.
     """
 
     name: str
@@ -69,7 +69,23 @@ class Study(NamedTuple):
 
 
 def read_folders(paths: Sequence[Path]) -> tuple[list[Run], list[Study]]:
-    """Read every folder; a folder of another kind, or a run that is not complete, is a UserError."""
+    """Read every folder.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Run folders, and folders of `fedpdm reproduce`.
+
+    Returns
+    -------
+    tuple
+        The runs and the studies.
+
+    Raises
+    ------
+    UserError
+        If a folder is of another kind, or a run is not complete.
+    """
     runs: list[Run] = []
     studies: list[Study] = []
     for path, name in zip(paths, _names(paths), strict=True):

@@ -14,7 +14,7 @@ __all__ = ["Spending", "read_spending"]
 
 
 class Spending(NamedTuple):
-    """What a ledger says of one run.
+    """The entries of a ledger for one run.
 
     Attributes
     ----------
@@ -32,7 +32,22 @@ class Spending(NamedTuple):
 
 
 def read_spending(path: Path, job: str, rounds: Sequence[int]) -> Spending | None:
-    """Add up the releases of `job` round by round; those of other jobs in the same ledger count from the start."""
+    """Add up the releases of a job round by round. Releases of other jobs in the ledger count from the start.
+
+    Parameters
+    ----------
+    path : Path
+        The ledger.
+    job : str
+        Digest of the job.
+    rounds : sequence of int
+        The rounds of the run.
+
+    Returns
+    -------
+    Spending or None
+        None if there is no ledger.
+    """
     if not path.is_file():
         return None
     with Ledger(path) as ledger:

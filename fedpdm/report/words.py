@@ -22,11 +22,11 @@ class Guarantee(NamedTuple):
     sentence
         The one sentence to quote; under "nominal" a warning.
     meaning
-        What the numbers mean to somebody who does not know them.
+        An explanation of the numbers for readers who do not know them.
     facts
         Pairs of a term and its value.
     caveat, simulated
-        What the reader must not conclude, and whether the noise was a simulation's.
+        Conclusions that the reader must not draw, and whether the noise was a simulation's.
     """
 
     state: str
@@ -39,7 +39,18 @@ class Guarantee(NamedTuple):
 
 
 def guarantee(run: Run) -> Guarantee:
-    """The guarantee of a run, from its summary."""
+    """Word the guarantee of a run, from its summary.
+
+    Parameters
+    ----------
+    run : Run
+        A finished run.
+
+    Returns
+    -------
+    Guarantee
+        The sentences for the page.
+    """
     summary = run.summary
     sentence, caveat = str(summary.get("guarantee", "")), _caveat(run)
     if summary.get("mechanism") == "paper":
@@ -106,15 +117,26 @@ def _caveat(run: Run) -> str:
         return ""
     return (
         "This was a simulation: its noise is pseudo-random, from a seed in the run folder. It measures accuracy at this "
-        "privacy level, and protects nobody's real data. Objective, stationarity and the labels that clients hold are "
+        "privacy level, and does not protect real data. Objective, stationarity and the labels that clients hold are "
         "diagnostics that no guarantee covers."
     )
 
 
 def what_was_trained(run: Run) -> str:
-    """Model, data, clients, algorithm and rounds in two sentences."""
+    """Describe model, data, clients, algorithm and rounds in two sentences.
+
+    Parameters
+    ----------
+    run : Run
+        A finished run.
+
+    Returns
+    -------
+    str
+        The sentences.
+    """
     c, classes, columns = run.config, len(run.class_names), len(run.feature_names)
-    kind = "A linear model" if run.linear else "A model of its own kind"
+    kind = "A linear model" if run.linear else "A custom model"
     size = f"{classes} classes × {columns} features" if run.linear else f"{run.model.size} parameters"
     row = PENALTIES.row(c.problem.penalty)
     penalty = f" with {row.title}" if row.title and (c.problem.gamma or GAMMA not in row.options) else ""
@@ -134,6 +156,17 @@ def what_was_trained(run: Run) -> str:
 
 
 def majority_rate(run: Run) -> float | None:
-    """The accuracy of always naming the most frequent class of the test examples."""
+    """Compute the accuracy of always predicting the most frequent class of the test examples.
+
+    Parameters
+    ----------
+    run : Run
+        A finished run.
+
+    Returns
+    -------
+    float or None
+        None if the run does not know the test labels.
+    """
     counts = run.clients.get("test_labels")
     return max(counts) / sum(counts) if counts else None

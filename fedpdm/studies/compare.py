@@ -43,9 +43,29 @@ def compare(
     settings: Sequence[str] = (),
     show_progress: bool = True,
 ) -> Comparison:
-    """Run a config for every algorithm and seeds 0..seeds-1; write compare.csv and the curves to `folder`.
+    """Run the same settings with several algorithms and seeds; write compare.csv and the curves.
 
-    Finished runs are kept in cells.jsonl there and not run again.
+    Finished runs are kept in cells.jsonl in the folder and not run again.
+
+    Parameters
+    ----------
+    source : str
+        A TOML file, or the name of a preset.
+    algorithms : sequence of str
+        Names of the algorithms.
+    seeds : int
+        Number of seeds, from 0.
+    folder : Path
+        Folder for the results; it is created.
+    settings : sequence of str
+        Changes KEY=VALUE.
+    show_progress : bool
+        Show progress on stderr.
+
+    Returns
+    -------
+    Comparison
+        The table, and the number of runs.
     """
     if seeds < 1:
         raise ConfigError(f"Expected --seeds {seeds} to be at least 1; an interval needs 2.")
@@ -67,7 +87,22 @@ def compare(
 
 
 def comparison_configs(source: str, algorithms: Sequence[str], settings: Sequence[str] = ()) -> dict[str, Config]:
-    """The settings of every algorithm; how often is measured is chosen here unless the settings say it."""
+    """Make the settings of every algorithm. Unless the settings say so, choose here how often is measured.
+
+    Parameters
+    ----------
+    source : str
+        A TOML file, or the name of a preset.
+    algorithms : sequence of str
+        Names of the algorithms.
+    settings : sequence of str
+        Changes KEY=VALUE.
+
+    Returns
+    -------
+    dict of str to Config
+        The settings by algorithm.
+    """
     unknown = [name for name in algorithms if name not in ALGORITHMS]
     if unknown or not algorithms:
         given = ", ".join(map(repr, unknown)) or "no name"
@@ -82,7 +117,20 @@ def comparison_configs(source: str, algorithms: Sequence[str], settings: Sequenc
 
 
 def epsilon_so_far(config: Config, rounds: int) -> float:
-    """What a client with its even share of participations has spent after so many rounds of the sound mechanism."""
+    """Compute the epsilon that a client with an even share of participations has spent after some rounds.
+
+    Parameters
+    ----------
+    config : Config
+        Settings with the sound mechanism.
+    rounds : int
+        Number of rounds so far.
+
+    Returns
+    -------
+    float
+        Epsilon, at the delta and in the relation of the settings.
+    """
     p, r = config.privacy, config.rounds
 
     def share(rounds: int) -> int:
@@ -120,7 +168,18 @@ def _privacy(config: Config) -> dict[str, Any]:
 
 
 def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The table as text; the last line says what the epsilon is worth."""
+    """Format a comparison as a text table; the last line states the guarantee.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        The rows of a `Comparison`.
+
+    Returns
+    -------
+    list of str
+        The lines.
+    """
     head = f"{'algorithm':10}{'accuracy, 95 % interval':>26}{'averaged':>10}{'non-zeros':>11}"
     lines = [head + f"{'MB up':>9}{'MB down':>9}{'seconds':>9}"]
     for row in rows:

@@ -1,4 +1,4 @@
-"""What a few seeds say: a mean with its interval, and a verdict."""
+"""Statistics of a few seeds: a mean with its interval, and a verdict."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,19 @@ class Interval(NamedTuple):
 
 
 def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """The mean of independent values with Student's t interval.
+    """Compute the mean of independent values with Student's t interval.
+
+    Parameters
+    ----------
+    values : sequence of float
+        One value per seed.
+    confidence : float
+        Confidence of the interval.
+
+    Returns
+    -------
+    Interval
+        Mean and limits; the limits of one value are infinite.
 
     Examples
     --------
@@ -37,7 +49,17 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
 
 
 def verdict(interval: Interval) -> Verdict:
-    """Whether an effect is above zero: decided only when its whole interval lies on one side.
+    """Decide whether an effect is above zero. It is decided only if the whole interval is on one side.
+
+    Parameters
+    ----------
+    interval : Interval
+        Interval of the effect.
+
+    Returns
+    -------
+    str
+        "holds", "does not hold" or "undecided".
 
     Examples
     --------
@@ -50,7 +72,17 @@ def verdict(interval: Interval) -> Verdict:
 
 
 def trend(values: Sequence[float]) -> float:
-    """The least-squares slope of values over their rank: the mean rise from one setting to the next.
+    """Compute the least-squares slope of values over their rank: the mean rise from one setting to the next.
+
+    Parameters
+    ----------
+    values : sequence of float
+        Values in the order of the settings.
+
+    Returns
+    -------
+    float
+        The slope.
 
     Examples
     --------

@@ -142,7 +142,7 @@ def test_a_model_of_another_kind_is_told_in_words(runs, tmp_path):
     copy = tmp_path / "own"
     shutil.copytree(runs[0], copy)
     save_file({name: model.ravel() for name, model in read_models(copy).items()}, copy / "model.safetensors", {"fedpdm": "{}"})
-    assert "A model of its own kind: 650 parameters" in write_report([copy]).read_text()
+    assert "A custom model: 650 parameters" in write_report([copy]).read_text()
 
 
 def test_further_studies_bring_their_verdicts_and_how_they_are_found(tmp_path):

@@ -18,11 +18,21 @@ from fedpdm.runs.saved import SavedModel
 
 
 def export_onnx(model: SavedModel) -> bytes:
-    """The model as ONNX: schema, scaling, public map and cut of the norm included.
+    """Export a model as ONNX, with schema, scaling, public feature map and clipping of the norm.
 
-    Inputs of a table: one [rows, 1] per column, by its name; numbers are float (NaN: missing), words are strings (empty:
-    missing). Input of images: "pixels" [rows, pixels], float, with the original values. Outputs: "label" [rows], the
-    predicted class's name, and "probabilities" [rows, classes].
+    A table has one input [rows, 1] per column, named like it: numbers are float (NaN: missing), words are strings (empty:
+    missing). Images have the input "pixels" [rows, pixels], float, with the original values. The outputs are "label" [rows],
+    the name of the predicted class, and "probabilities" [rows, classes].
+
+    Parameters
+    ----------
+    model : SavedModel
+        The model of a finished run.
+
+    Returns
+    -------
+    bytes
+        The ONNX file.
     """
     require_extra("onnx", "onnx", "An ONNX file")
     import onnx

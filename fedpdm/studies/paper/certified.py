@@ -90,7 +90,7 @@ GRID = {
         Cell("raw", "none", 0.01, 30, 100, 0.7),
     ],
 }
-# Digits come along with scikit-learn: a small copy of the study, which a test runs.
+# Digits ship with scikit-learn: a small copy of the study, which a test runs.
 GRID["digits", "raw"] = [Cell("raw", "centred", 0.01, 5, 20, 0.35), Cell("raw", "centred-root", 0.005, 10, 30, 0.5)]
 GRID["digits", "scattering"] = [cell._replace(features="scattering", scaling="none") for cell in GRID["digits", "raw"]]
 GRID["adult", "piecewise"] = [cell._replace(features="piecewise") for cell in GRID["adult", "raw"]]
@@ -136,7 +136,28 @@ def configs_of(data: str, features: str, algorithm: str, epsilon: str) -> dict[C
 def study(
     data: str, features: str, algorithm: str, epsilon: str, seeds: int, store: Path, say: OnResult | None = None
 ) -> dict[str, Any]:
-    """Tune one algorithm at one epsilon, then measure it with `seeds` fresh seeds."""
+    """Tune one algorithm at one epsilon, then measure it with fresh seeds.
+
+    Parameters
+    ----------
+    data, features : str
+        A key of `GRID`.
+    algorithm : str
+        Name of the algorithm.
+    epsilon : str
+        One of `EPSILONS`.
+    seeds : int
+        Number of seeds, from 0.
+    store : Path
+        File that keeps finished runs.
+    say : callable, optional
+        Called after every run.
+
+    Returns
+    -------
+    dict
+        The chosen setting, and the test accuracies.
+    """
     tuning = configs_of(data, features, algorithm, epsilon)
     results = iter(run_sweep([config for own in tuning.values() for config in own], store, say))
     tried: dict[tuple[Cell, str], float] = {}
@@ -160,7 +181,18 @@ def study(
 
 
 def verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For every data set, feature map and epsilon with more than one algorithm: is FedPDM first?"""
+    """Judge, for every data set, feature map and epsilon with more than one algorithm, whether FedPDM is first.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        Results of `study`.
+
+    Returns
+    -------
+    list of dict
+        The verdicts, shaped like claims.json.
+    """
     points: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in rows:
         points.setdefault((row["data"], row["features"], row["epsilon"]), {})[row["algorithm"]] = row["accuracies"]
@@ -172,7 +204,15 @@ def verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Accuracy against epsilon, one panel per data set and feature map."""
+    """Draw accuracy against epsilon, one panel per data set and feature map.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        Results of `study`.
+    path : Path
+        The path without its ending.
+    """
     from matplotlib.figure import Figure
 
     panels = sorted({(row["data"], row["features"]) for row in rows})
@@ -196,7 +236,24 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def run_certified(folder: Path, seeds: int, quick: bool = False, show_progress: bool = True) -> list[dict[str, Any]]:
-    """Study (a) on raw features; write certified.csv, .png, .svg, .json and .md; returns the verdicts."""
+    """Run the study at a certified epsilon on raw features; write certified.csv, .png, .svg, .json and .md.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder for the results; it is created.
+    seeds : int
+        Number of seeds, from 0.
+    quick : bool
+        A small version that shows that everything works.
+    show_progress : bool
+        Show progress on stderr.
+
+    Returns
+    -------
+    list of dict
+        The verdicts.
+    """
     require_drawing()
     folder.mkdir(parents=True, exist_ok=True)
     points = [

@@ -44,6 +44,8 @@ TREND = "least-squares slope of the accuracy over the rank of the setting"
 
 
 class PaperClaim(NamedTuple):
+    """A claim of the paper, with the check that decides it."""
+
     id: str
     claim: str
     check: str  # what is positive when the claim holds
@@ -52,7 +54,20 @@ class PaperClaim(NamedTuple):
 
 
 def judge(claim: PaperClaim, table: Table) -> dict[str, Any]:
-    """The effect of a claim with its interval and verdict, as it goes into claims.json."""
+    """Compute the effect of a claim, with its interval and verdict.
+
+    Parameters
+    ----------
+    claim : PaperClaim
+        The claim.
+    table : Table
+        Results of every point, one per seed.
+
+    Returns
+    -------
+    dict
+        An entry of claims.json.
+    """
     effects = claim.effect(table)
     interval = t_interval(effects)
     limits = [_short(interval.low), _short(interval.high)] if math.isfinite(interval.low) else None
@@ -68,7 +83,18 @@ def judge(claim: PaperClaim, table: Table) -> dict[str, Any]:
 
 
 def judge_all(table: Table) -> tuple[list[dict[str, Any]], list[str]]:
-    """All claims that the results allow to judge, and the ids of the others."""
+    """Judge all claims for which there are results.
+
+    Parameters
+    ----------
+    table : Table
+        Results of every point, one per seed.
+
+    Returns
+    -------
+    tuple
+        The entries of claims.json, and the ids of the other claims.
+    """
     judged, left_out = [], []
     for claim in CLAIMS:
         try:

@@ -21,7 +21,21 @@ Results = Sequence[Mapping[str, Any]]
 
 
 def draw_figure(panels: Sequence[Panel], table: Table, seeds: int, quick: bool, folder: Path) -> None:
-    """One figure of the paper as PNG and SVG, with the readings that it rests on printed under it."""
+    """Draw one figure of the paper as PNG and SVG, with the readings that it depends on below.
+
+    Parameters
+    ----------
+    panels : sequence of Panel
+        The panels of one figure.
+    table : Table
+        Results of every point, one per seed.
+    seeds : int
+        Number of seeds, from 0.
+    quick : bool
+        A small version that shows that everything works.
+    folder : Path
+        Folder for the results; it is created.
+    """
     from matplotlib.figure import Figure
 
     rows = math.ceil(len(panels) / 2)
@@ -77,7 +91,17 @@ def _draw_sweep(axis: Any, panel: Panel, table: Table) -> None:
 
 
 def write_numbers(panels: Sequence[Panel], table: Table, path: Path) -> None:
-    """The numbers of a figure: one line per panel, curve and x."""
+    """Write the numbers of a figure: one line per panel, curve and x.
+
+    Parameters
+    ----------
+    panels : sequence of Panel
+        The panels of one figure.
+    table : Table
+        Results of every point, one per seed.
+    path : Path
+        The CSV file.
+    """
     rows: list[dict[str, Any]] = []
     for panel in panels:
         for (name, label, value), results in table.items():

@@ -1,4 +1,4 @@
-"""How large the claimed effects are: pure functions from results to one number per seed, positive on the claimed side.
+"""Measure the claimed effects: pure functions from results to one number per seed, positive on the claimed side.
 
 Differences are paired: the same seed has the same initial point, participants and batches in every curve. The accuracy of a run
 is that of its last model; a run that diverged counts as accuracy 0.
@@ -90,7 +90,20 @@ def _slope_over_points(table: Table, panel: str, curve: str) -> np.ndarray:
 
 
 def over_curves(panel: str, sign: float) -> Effect:
-    """The trend over the curves of a panel in their order; of those that were run, which must be two at least."""
+    """Trend of the accuracy over the curves of a panel, in their order; at least two of them must have run.
+
+    Parameters
+    ----------
+    panel : str
+        Name of a panel, such as "fig4b".
+    sign : float
+        1 if the accuracy should rise, -1 if it should fall.
+
+    Returns
+    -------
+    Effect
+        Function from results to one number per seed, positive on the claimed side.
+    """
 
     def effect(table: Table) -> list[float]:
         labels = [label for label in _curves(panel) if (panel, label, None) in table]
@@ -102,27 +115,93 @@ def over_curves(panel: str, sign: float) -> Effect:
 
 
 def over_points(panel: str, curve: str) -> Effect:
+    """Trend of the accuracy over the points of a curve.
+
+    Parameters
+    ----------
+    panel : str
+        Name of a panel, such as "fig4b".
+    curve : str
+        Label of the curve.
+
+    Returns
+    -------
+    Effect
+        Function from results to one number per seed, positive on the claimed side.
+    """
     return lambda table: list(_slope_over_points(table, panel, curve))
 
 
 def difference(panel: str, better: str, worse: str) -> Effect:
+    """Accuracy of one curve minus that of another.
+
+    Parameters
+    ----------
+    panel : str
+        Name of a panel, such as "fig4b".
+    better, worse : str
+        Labels of the curves.
+
+    Returns
+    -------
+    Effect
+        Function from results to one number per seed, positive on the claimed side.
+    """
     return lambda table: list(_accuracy(table, panel, better) - _accuracy(table, panel, worse))
 
 
 def more_sensitive(figure: str) -> Effect:
+    """Trend on MNIST minus the trend on Adult, both with top-k.
+
+    Parameters
+    ----------
+    figure : str
+        Name of a figure with panels a (Adult) and b (MNIST).
+
+    Returns
+    -------
+    Effect
+        Function from results to one number per seed, positive on the claimed side.
+    """
     return lambda table: list(
         _slope_over_points(table, f"{figure}b", "top-k") - _slope_over_points(table, f"{figure}a", "top-k")
     )
 
 
 def top_k_gap(table: Table, panel: str) -> np.ndarray:
-    """Top-k minus rand-k, averaged over the ratios below 1."""
+    """Accuracy of top-k minus that of rand-k, averaged over the ratios below 1.
+
+    Parameters
+    ----------
+    table : Table
+        Results of every point, one per seed.
+    panel : str
+        Name of a panel, such as "fig4b".
+
+    Returns
+    -------
+    ndarray
+        One number per seed.
+    """
     ratios = [value for value in _points(table, panel, "rand-k") if value < 1]
     gaps = [_accuracy(table, panel, "top-k", r) - _accuracy(table, panel, "rand-k", r) for r in ratios]
     return np.mean(gaps, axis=0)
 
 
 def cost_falls(panel: str) -> Effect:
+    """Smallest step of the uplink cost from one ratio to the next larger one, relative to the dense cost.
+
+    Parameters
+    ----------
+    panel : str
+        Name of a panel, such as "fig4b".
+
+    Returns
+    -------
+    Effect
+        Function from results to one number per seed, positive on the claimed side.
+    """
+
     def effect(table: Table) -> list[float]:
         steps = []
         for curve in ("top-k", "rand-k"):
@@ -134,6 +213,19 @@ def cost_falls(panel: str) -> Effect:
 
 
 def cost_ratio(panel: str) -> Effect:
+    """Tolerance minus the largest deviation of the uplink cost from half of alpha_U of sending two vectors.
+
+    Parameters
+    ----------
+    panel : str
+        Name of a panel, such as "fig4b".
+
+    Returns
+    -------
+    Effect
+        Function from results to one number per seed, positive on the claimed side.
+    """
+
     def effect(table: Table) -> list[float]:
         two_vectors = 2 * _uplink(table, panel, "top-k", 1.0)
         ratios = [value for value in _points(table, panel, "top-k") if value < 1]
@@ -144,6 +236,19 @@ def cost_ratio(panel: str) -> Effect:
 
 
 def half_of_two_vectors(panel: str) -> Effect:
+    """Tolerance minus the deviation of FedPDM's uplink cost from half of SCAFFOLD's.
+
+    Parameters
+    ----------
+    panel : str
+        Name of a panel, such as "fig4b".
+
+    Returns
+    -------
+    Effect
+        Function from results to one number per seed, positive on the claimed side.
+    """
+
     def effect(table: Table) -> list[float]:
         share = _uplink(table, panel, "FedPDM") / _uplink(table, panel, "SCAFFOLD")
         return list(TOLERANCE - np.abs(share / 0.5 - 1))
@@ -152,7 +257,18 @@ def half_of_two_vectors(panel: str) -> Effect:
 
 
 def rises(panel: str) -> Effect:
-    """The mean of the last quarter of the accuracies minus that of the first quarter, averaged over the curves."""
+    """Mean of the last quarter of the accuracies minus that of the first quarter, averaged over the curves.
+
+    Parameters
+    ----------
+    panel : str
+        Name of a panel, such as "fig4b".
+
+    Returns
+    -------
+    Effect
+        Function from results to one number per seed, positive on the claimed side.
+    """
 
     def rise(curve: Sequence[float]) -> float:
         quarter = max(1, len(curve) // 4)
@@ -172,6 +288,19 @@ def _cost_of_noise(table: Table, without: str, with_noise: str, label: str) -> n
 
 
 def noise_costs(without: str, with_noise: str) -> Effect:
+    """Accuracy that noise costs, averaged over the curves.
+
+    Parameters
+    ----------
+    without, with_noise : str
+        Names of the panels without and with noise.
+
+    Returns
+    -------
+    Effect
+        Function from results to one number per seed, positive on the claimed side.
+    """
+
     def effect(table: Table) -> list[float]:
         labels = [label for label in _curves(without) if (without, label, None) in table]
         if not labels:
@@ -182,6 +311,19 @@ def noise_costs(without: str, with_noise: str) -> Effect:
 
 
 def more_robust(without: str, with_noise: str) -> Effect:
+    """Accuracy that noise costs the baselines on average, minus what it costs FedPDM.
+
+    Parameters
+    ----------
+    without, with_noise : str
+        Names of the panels without and with noise.
+
+    Returns
+    -------
+    Effect
+        Function from results to one number per seed, positive on the claimed side.
+    """
+
     def effect(table: Table) -> list[float]:
         others = [_cost_of_noise(table, without, with_noise, label) for label in BASELINES]
         return list(np.mean(others, axis=0) - _cost_of_noise(table, without, with_noise, "FedPDM"))
@@ -190,6 +332,19 @@ def more_robust(without: str, with_noise: str) -> Effect:
 
 
 def sparser(panel: str) -> Effect:
+    """Share of non-zeros without a penalty minus that with gamma = 0.5.
+
+    Parameters
+    ----------
+    panel : str
+        Name of a panel, such as "fig4b".
+
+    Returns
+    -------
+    Effect
+        Function from results to one number per seed, positive on the claimed side.
+    """
+
     def nonzeros(table: Table, label: str) -> np.ndarray:
         return np.array([result.get("nonzero_fraction", 1.0) for result in _results(table, panel, label)])
 
@@ -197,15 +352,53 @@ def sparser(panel: str) -> Effect:
 
 
 def element_wise(base: str, variant: str) -> Effect:
+    """Accuracy with the element-wise mean minus that with a plain mean, at a ratio of 0.1.
+
+    Parameters
+    ----------
+    base : str
+        Name of the panel with the element-wise mean.
+    variant : str
+        Name of the variant.
+
+    Returns
+    -------
+    Effect
+        Function from results to one number per seed, positive on the claimed side.
+    """
     return lambda table: list(_accuracy(table, base, "top-k", 0.1) - _accuracy(table, variant, "plain mean"))
 
 
 def exact(variant: str) -> Effect:
+    """Rounding tolerance minus the difference between Algorithm 2 with ratios of 1 and Algorithm 1.
+
+    Parameters
+    ----------
+    variant : str
+        Name of the variant.
+
+    Returns
+    -------
+    Effect
+        Function from results to one number per seed, positive on the claimed side.
+    """
     return lambda table: [ROUNDING - r.get("difference", math.inf) for r in _results(table, variant, "ratios of 1")]
 
 
 def fit_quality(rounds: Sequence[int], measure: Sequence[float]) -> float:
-    """R^2 of the fit a/T + c to the running mean of the measure; -1 when the running mean does not fall (a <= 0).
+    """Compute R^2 of the fit a/T + c to the running mean of a measure.
+
+    Parameters
+    ----------
+    rounds : sequence of int
+        The rounds T.
+    measure : sequence of float
+        The measure in these rounds.
+
+    Returns
+    -------
+    float
+        R^2, or -1 if the running mean does not fall (a <= 0).
 
     Examples
     --------
@@ -220,6 +413,19 @@ def fit_quality(rounds: Sequence[int], measure: Sequence[float]) -> float:
 
 
 def falls_like_one_over_t(variant: str) -> Effect:
+    """`fit_quality` of the stationarity measure minus the least quality that counts.
+
+    Parameters
+    ----------
+    variant : str
+        Name of the variant.
+
+    Returns
+    -------
+    Effect
+        Function from results to one number per seed, positive on the claimed side.
+    """
+
     def effect(table: Table) -> list[float]:
         results = _results(table, variant, "stationarity")
         return [fit_quality(r["round"], r["stationarity"]) - FIT if "round" in r else -1.0 for r in results]

@@ -13,7 +13,7 @@ __all__ = ["FIGURES", "Curve", "Sweep", "Panel", "Key", "Scale", "panels", "chos
 FIGURES = ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
 POINTS = 20  # test accuracies per curve
 QUICK_SHARE = 10  # --quick runs one round in so many
-QUICK_START = "rounds.all_first=false"  # a first round of all clients is a program of its own, and compiling it takes longest
+QUICK_START = "rounds.all_first=false"  # a first round of all clients needs its own program, which takes longest to compile
 SELDOM = "metrics.diagnose_every=1000"  # objective and stationarity read all training data, and no figure shows them
 
 # Panel, curve and, where the x axis is a setting, its value
@@ -21,6 +21,8 @@ Key = tuple[str, str, float | None]
 
 
 class Curve(NamedTuple):
+    """One curve of a panel: its label, and the settings that make it."""
+
     label: str
     settings: tuple[str, ...]
     quick: bool  # whether --quick runs it too
@@ -35,6 +37,8 @@ class Sweep(NamedTuple):
 
 
 class Panel(NamedTuple):
+    """One panel of a figure: its preset, settings and curves."""
+
     figure: str
     panel: str
     title: str
@@ -69,14 +73,31 @@ class Scale(NamedTuple):
 
 @functools.cache
 def panels() -> tuple[Panel, ...]:
-    """All panels, in the order of the paper."""
+    """Return all panels, in the order of the paper.
+
+    Returns
+    -------
+    tuple of Panel
+        The panels.
+    """
     folder = resources.files("fedpdm.studies.paper") / "panels"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
     return tuple(_panel(tomllib.loads(file.read_text(encoding="utf-8"))) for file in files)
 
 
 def chosen_figures(name: str) -> tuple[str, ...]:
-    """The figures that "fig4" or "all" stands for."""
+    """Return the figures that a name stands for.
+
+    Parameters
+    ----------
+    name : str
+        "fig2" to "fig8", or "all".
+
+    Returns
+    -------
+    tuple of str
+        Names of figures.
+    """
     if name == "all":
         return FIGURES
     if name not in FIGURES:
@@ -85,7 +106,20 @@ def chosen_figures(name: str) -> tuple[str, ...]:
 
 
 def cells(panel: Panel, scale: Scale = Scale()) -> dict[Key, Config]:
-    """The settings of every point of a panel, for seed 0."""
+    """Make the settings of every point of a panel, for seed 0.
+
+    Parameters
+    ----------
+    panel : Panel
+        The panel.
+    scale : Scale
+        How much of the study to run.
+
+    Returns
+    -------
+    dict of Key to Config
+        The settings by point.
+    """
     points: tuple[float | None, ...] = (None,)
     if panel.sweep:
         points = panel.sweep.quick if scale.quick else panel.sweep.values

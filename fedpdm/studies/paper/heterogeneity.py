@@ -33,6 +33,8 @@ STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 
 
 class Point(NamedTuple):
+    """One point of the study, and the settings that make it."""
+
     axis: str  # "heterogeneity" or "participation"
     label: str
     settings: tuple[str, ...]
@@ -125,7 +127,24 @@ def _weights(seeds: int, store: Path, quick: bool, say: OnResult) -> Iterator[di
 
 
 def run_heterogeneity(folder: Path, seeds: int, quick: bool = False, show_progress: bool = True) -> list[dict[str, Any]]:
-    """Run study (b); write heterogeneity.csv, .png, .svg, .json and .md; returns the verdicts."""
+    """Run the study of heterogeneous clients; write heterogeneity.csv, .png, .svg, .json and .md.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder for the results; it is created.
+    seeds : int
+        Number of seeds, from 0.
+    quick : bool
+        A small version that shows that everything works.
+    show_progress : bool
+        Show progress on stderr.
+
+    Returns
+    -------
+    list of dict
+        The verdicts.
+    """
     require_drawing()
     folder.mkdir(parents=True, exist_ok=True)
     points = [point for point in POINTS if point.quick or not quick]

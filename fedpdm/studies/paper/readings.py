@@ -18,7 +18,7 @@ NOISE = (
 ROUNDS_SAID = ("T = 200, as the paper says for its sparsification study.",)
 ROUNDS_CHOSEN = ("T = 100: the paper gives no number of rounds for this figure.",)
 SPARSE = (
-    "Element-wise mean over those who sent a coordinate; zero where nobody did.",
+    "Element-wise mean over the clients that sent a coordinate; zero where none did.",
     "Tested is the server's own dense x0, not what the downlink leaves of it.",
     "Costs are the bytes of encoded messages, indices included.",
 )
@@ -44,6 +44,19 @@ BY_FIGURE = {
 
 
 def readings(figure: str, quick: bool = False) -> tuple[str, ...]:
-    """The choices that a figure rests on."""
+    """List the choices that a figure depends on.
+
+    Parameters
+    ----------
+    figure : str
+        Name of the figure.
+    quick : bool
+        A small version that shows that everything works.
+
+    Returns
+    -------
+    tuple of str
+        One sentence each.
+    """
     note = ("QUICK: a tenth of the rounds, some of the curves, no first round of all clients: it measures nothing.",)
     return (*(note if quick else ()), *BY_FIGURE[figure])

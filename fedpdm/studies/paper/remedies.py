@@ -12,7 +12,20 @@ WORDS = {1: "above", 0: "within the interval of", -1: "below"}
 
 
 def remedy_lines(panels: Sequence[Panel], table: Table) -> list[str]:
-    """A table in Markdown: FedPDM, as published and with each remedy, against the best baseline of every panel."""
+    """Compare FedPDM, as published and with each remedy, with the best baseline of every panel.
+
+    Parameters
+    ----------
+    panels : sequence of Panel
+        The panels.
+    table : Table
+        Results of every point, one per seed.
+
+    Returns
+    -------
+    list of str
+        A table in Markdown.
+    """
     rows = [row for panel in panels if panel.remedies for row in _rows(panel, table)]
     if not rows:
         return []

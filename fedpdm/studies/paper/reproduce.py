@@ -31,7 +31,7 @@ STUDIES: dict[str, Callable[[Path, int, bool, bool], list[dict[str, Any]]]] = {
 
 
 class Reproduction(NamedTuple):
-    """What a call found.
+    """The result of a reproduction.
 
     Attributes
     ----------
@@ -53,10 +53,34 @@ class Reproduction(NamedTuple):
 def reproduce(
     figure: str, folder: Path, seeds: int = 5, scale: Scale = Scale(), command: str = "", show_progress: bool = True
 ) -> Reproduction:
-    """Run a figure of the paper, or "all"; write figures, numbers and claims to `folder`.
+    """Run a figure of the paper, or all of them; write figures, numbers and claims.
 
-    Finished cells are kept in cells.jsonl and variants.jsonl there, and not run again: after an interruption the same call
-    goes on.
+    Finished cells are kept in cells.jsonl and variants.jsonl in the folder. After an interruption the same call continues.
+
+    Parameters
+    ----------
+    figure : str
+        "fig2" to "fig8", or "all".
+    folder : Path
+        Folder for the results; it is created.
+    seeds : int
+        Number of seeds, from 0.
+    scale : Scale
+        How much of the study to run.
+    command : str
+        The command that made this call, for the page.
+    show_progress : bool
+        Show progress on stderr.
+
+    Returns
+    -------
+    Reproduction
+        The claims with their verdicts, and the cost of the study.
+
+    References
+    ----------
+    Yiwei Li, Chien-Wei Huang, Shuai Wang, Chong-Yung Chi, Tony Q. S. Quek: Privacy-preserving Federated Primal-Dual Learning
+    for Non-convex and Non-smooth Problems with Model Sparsification.
     """
     require_drawing()
     figures = chosen_figures(figure)

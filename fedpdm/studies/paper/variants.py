@@ -35,6 +35,8 @@ EXACT_ROUNDS = 10
 
 
 class Variant(NamedTuple):
+    """A variant of a cell that checks a property: plain mean (P1), ratios of 1 (P4) or stationarity (Theorem 3)."""
+
     key: Key  # what its results are filed under
     base: Key  # the cell whose settings it takes
     quick: bool  # whether --quick runs it too
@@ -55,7 +57,20 @@ VARIANTS = (
 
 
 def variant_configs(cells: Mapping[Key, Config], quick: bool) -> dict[Variant, Config]:
-    """The variants whose cells are run, with their settings."""
+    """Choose the variants whose cells are run.
+
+    Parameters
+    ----------
+    cells : mapping of Key to Config
+        The cells that are run.
+    quick : bool
+        Only the variants that the quick study has.
+
+    Returns
+    -------
+    dict of Variant to Config
+        The settings by variant.
+    """
     result = {v: cells[v.base] for v in VARIANTS if v.base in cells and (v.quick or not quick)}
     for variant, config in result.items():
         if variant.kind == "ratios of 1":
@@ -68,7 +83,18 @@ def variant_configs(cells: Mapping[Key, Config], quick: bool) -> dict[Variant, C
 
 
 def plain_mean(algorithm: Algorithm) -> Algorithm:
-    """The same algorithm with a server that takes a coordinate that was not sent for a zero."""
+    """Change the server of an algorithm: coordinates that were not sent count as zero.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        The algorithm.
+
+    Returns
+    -------
+    Algorithm
+        The changed one.
+    """
 
     def server_update(state: Any, reports: Reports, penalty: Penalty) -> Any:
         return algorithm.server_update(state, reports._replace(sent=None), penalty)
@@ -77,7 +103,18 @@ def plain_mean(algorithm: Algorithm) -> Algorithm:
 
 
 def with_ratios_of_one(algorithm: Algorithm) -> Algorithm:
-    """Algorithm 2 with both ratios 1: top-k of all d coordinates, both ways, and the element-wise mean over the masks."""
+    """Make Algorithm 2 with both ratios 1: top-k of all d coordinates both ways, and the element-wise mean.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        The algorithm.
+
+    Returns
+    -------
+    Algorithm
+        The changed one.
+    """
 
     def selected(leaf: Array) -> Array:
         return top_k_mask(leaf, coordinate_count(1.0, leaf.size))
@@ -96,7 +133,26 @@ def with_ratios_of_one(algorithm: Algorithm) -> Algorithm:
 def run_variant(
     variant: Variant, config: Config, seeds: int, store: Path, on_result: Callable[[], None] | None = None
 ) -> list[dict[str, Any]]:
-    """The results for seeds 0..seeds-1; finished ones are read from `store` and not run again."""
+    """Run a variant for all seeds. Finished ones are read from the store and not run again.
+
+    Parameters
+    ----------
+    variant : Variant
+        The variant.
+    config : Config
+        Its settings.
+    seeds : int
+        Number of seeds, from 0.
+    store : Path
+        File that keeps finished runs.
+    on_result : callable, optional
+        Called after every run.
+
+    Returns
+    -------
+    list of dict
+        One result per seed.
+    """
     known = _read(store)
     results, run = [], None
     for seed in range(seeds):

@@ -16,9 +16,23 @@ WIDTH = 125
 
 
 def first_or_within(name: str, text: str, values: Mapping[str, Sequence[float]], sign: float = 1.0) -> dict[str, Any]:
-    """Whether FedPDM is first among the algorithms, or within the 95 % interval of the first; differences are paired by seed.
+    """Judge whether FedPDM is first among the algorithms, or within the 95 % interval of the first.
 
-    `values` has one number per seed and algorithm; `sign` is -1 where less is better.
+    Parameters
+    ----------
+    name : str
+        The point, for the verdict's id.
+    text : str
+        The point in words.
+    values : mapping of str to sequence of float
+        One number per seed for every algorithm; differences are paired by seed.
+    sign : float
+        -1 where less is better.
+
+    Returns
+    -------
+    dict
+        The verdict, shaped like an entry of claims.json.
 
     Examples
     --------
@@ -45,7 +59,18 @@ def first_or_within(name: str, text: str, values: Mapping[str, Sequence[float]],
 
 
 def verdict_lines(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The verdicts as a table in Markdown."""
+    """Format verdicts as a table in Markdown.
+
+    Parameters
+    ----------
+    verdicts : sequence of mappings
+        From `first_or_within`.
+
+    Returns
+    -------
+    list of str
+        The lines.
+    """
     lines = [
         "| point | best of the others | FedPDM minus it | 95 % interval | first, or within the interval |",
         "|---|---|---|---|---|",
@@ -60,7 +85,19 @@ def verdict_lines(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
 def write_study(
     name: str, title: str, text: str, folder: Path, rows: Sequence[dict[str, Any]], verdicts: Sequence[Mapping[str, Any]]
 ) -> None:
-    """NAME.csv, NAME.json (the verdicts, shaped like claims.json) and NAME.md."""
+    """Write NAME.csv, NAME.json (the verdicts, shaped like claims.json) and NAME.md.
+
+    Parameters
+    ----------
+    name, title, text : str
+        Name of the files; heading and text of the page.
+    folder : Path
+        Folder for the results; it is created.
+    rows : sequence of dict
+        The results.
+    verdicts : sequence of mappings
+        From `first_or_within`.
+    """
     shown = [{key: value for key, value in row.items() if not isinstance(value, list)} for row in rows]
     write_csv(shown, folder / f"{name}.csv")
     (folder / f"{name}.json").write_text(json.dumps(list(verdicts), indent=2) + "\n")
