@@ -51,9 +51,14 @@ def custom_model(
     scores
         `(parameters, features [b, n]) -> [b, classes]`; the largest is the predicted class.
     parameters
-        Where training begins: any pytree of float arrays.
+        The initial parameters: any pytree of float arrays.
     name : str
-        What an error calls the loss.
+        Name of the loss in errors.
+
+    Returns
+    -------
+    CustomModel
+        The loss, and the functions that turn parameters into a vector and back.
 
     Notes
     -----

@@ -104,6 +104,21 @@ def logistic(clip: float = 1.0) -> Loss:
     function of the score stays monotone when it is cut, so the clipped gradient is still that of a convex function, as
     smooth as before, and its norm is at most $\text{clip}\,\|a\|$.
 
+    Parameters
+    ----------
+    clip : float
+        Bound on the slope of one example, above 0; 1 or more: no clipping.
+
+    Returns
+    -------
+    Loss
+        The loss.
+
+    References
+    ----------
+    Yiwei Li, Chien-Wei Huang, Shuai Wang, Chong-Yung Chi, Tony Q. S. Quek: Privacy-preserving Federated Primal-Dual Learning
+    for Non-convex and Non-smooth Problems with Model Sparsification.
+
     Examples
     --------
     >>> import jax.numpy as jnp
@@ -151,6 +166,16 @@ def softmax(clip: float = 1.0) -> Loss:
     functions of the scores s, hence convex and as smooth as before; its norm is at most $\sqrt 2\,\text{clip}\,\|a\|$.
     Scaling by the gradient's norm instead would not give the gradient of a convex function when there are more than
     two classes, and the contraction that the sensitivity bounds rest on would be lost.
+
+    Parameters
+    ----------
+    clip : float
+        Bound on the slope of one example, above 0; 1 or more: no clipping.
+
+    Returns
+    -------
+    Loss
+        The loss.
     """
 
     def values(model: Array, features: Array, labels: Array) -> Array:
@@ -188,6 +213,22 @@ def restricted(loss: Loss, x0: Array, support: Array, radius: float) -> Loss:
     $x_{0,k} \cdot a + \langle (x - x_0)_k,\ a_{M_k} \min(1, \text{radius}/\|a_{M_k}\|) \rangle$. A function of the scores
     that is convex and smooth stays so under this linear map; every bound of the loss holds with `radius` in place of the
     features' own, whatever they are. The gradient is zero outside of the support.
+
+    Parameters
+    ----------
+    loss : Loss
+        A loss of linear scores.
+    x0 : Array
+        The model outside the support.
+    support : Array
+        Bool, of the model's shape.
+    radius : float
+        Bound on the part of an example's features that one class sees.
+
+    Returns
+    -------
+    Loss
+        The loss.
     """
     slopes = loss.slopes
     assert slopes is not None, f"{loss.name} has no slopes"

@@ -67,12 +67,33 @@ class Penalty(NamedTuple):
 
 
 def none() -> Penalty:
-    """No penalty, h = 0: prox(x) = argmin_u ||u - x||² / (2s) = x."""
+    """No penalty, h = 0: prox(x) = argmin_u ||u - x||² / (2s) = x.
+
+    Returns
+    -------
+    Penalty
+        The penalty.
+    """
     return box(-math.inf, math.inf)._replace(name="none")
 
 
 def l1(strength: float) -> Penalty:
-    """Lasso, h(x) = λ sum |x_i|: prox(x) = argmin_u λ ||u||_1 + ||u - x||² / (2s) = soft(x, s λ)."""
+    """Lasso, h(x) = λ sum |x_i|: prox(x) = argmin_u λ ||u||_1 + ||u - x||² / (2s) = soft(x, s λ).
+
+    Parameters
+    ----------
+    strength : float
+        λ, at least 0.
+
+    Returns
+    -------
+    Penalty
+        The penalty.
+
+    References
+    ----------
+    Robert Tibshirani: Regression shrinkage and selection via the lasso (1996).
+    """
     return elastic_net(strength, mix=1.0)._replace(name="l1")
 
 
@@ -80,6 +101,16 @@ def l2(strength: float) -> Penalty:
     """Ridge with the factor 1/2, h(x) = (λ/2) ||x||².
 
     prox(x) = argmin_u (λ/2) ||u||² + ||u - x||² / (2s) = x / (1 + s λ).
+
+    Parameters
+    ----------
+    strength : float
+        λ, at least 0.
+
+    Returns
+    -------
+    Penalty
+        The penalty.
     """
     return elastic_net(strength, mix=0.0)._replace(name="l2")
 
@@ -88,6 +119,22 @@ def elastic_net(strength: float, mix: float = 0.5) -> Penalty:
     """Elastic net, h(x) = λ (mix ||x||_1 + (1 - mix)/2 ||x||²), with mix in [0, 1].
 
     prox(x) = argmin_u h(u) + ||u - x||² / (2s) = soft(x, s λ mix) / (1 + s λ (1 - mix)).
+
+    Parameters
+    ----------
+    strength : float
+        λ, at least 0.
+    mix : float
+        Share of L1, in [0, 1].
+
+    Returns
+    -------
+    Penalty
+        The penalty.
+
+    References
+    ----------
+    Hui Zou, Trevor Hastie: Regularization and variable selection via the elastic net (2005).
     """
     strength = _strength(strength)
     if not 0.0 <= mix <= 1.0:
@@ -117,6 +164,22 @@ def mcp(strength: float, concavity: float = 3.0) -> Penalty:
     - s < γ (strongly convex): soft(x, sλ) / (1 - s/γ) where |x| <= γλ, x beyond: firm thresholding;
     - s >= γ (concave up to γλ, so that only 0 and x can be minimisers): 0 where |x| <= λ sqrt(sγ), x beyond.
       At equality both are minimisers, and 0 is returned.
+
+    Parameters
+    ----------
+    strength : float
+        λ, at least 0.
+    concavity : float
+        γ, above 0.
+
+    Returns
+    -------
+    Penalty
+        The penalty.
+
+    References
+    ----------
+    Cun-Hui Zhang: Nearly unbiased variable selection under minimax concave penalty (2010).
     """
     strength = _strength(strength)
     concavity = _concavity(concavity, limit=0, usual=3.0)
@@ -155,6 +218,22 @@ def scad(strength: float, concavity: float = 3.7) -> Penalty:
     - s >= γ - 1 (concave between λ and γλ, so that no minimiser is there): soft(x, sλ) where |x| <= λτ, x
       beyond. τ = (γ + 1 + s)/2 if s <= γ + 1 and sqrt(s (γ + 1)) if not: the arithmetic and the geometric
       mean of s and γ + 1. At |x| = λτ both are minimisers, and soft(x, sλ) is returned.
+
+    Parameters
+    ----------
+    strength : float
+        λ, at least 0.
+    concavity : float
+        γ, above 2.
+
+    Returns
+    -------
+    Penalty
+        The penalty.
+
+    References
+    ----------
+    Jianqing Fan, Runze Li: Variable selection via nonconcave penalized likelihood and its oracle properties (2001).
     """
     strength = _strength(strength)
     concavity = _concavity(concavity, limit=2, usual=3.7)
@@ -194,6 +273,16 @@ def l0(strength: float) -> Penalty:
     At equality both are minimisers, and 0 is returned.
 
     The subdifferential at 0 is the whole line, so every gradient is at distance 0 from it.
+
+    Parameters
+    ----------
+    strength : float
+        λ, at least 0.
+
+    Returns
+    -------
+    Penalty
+        The penalty.
     """
     strength = _strength(strength)
 
@@ -219,6 +308,22 @@ def group_lasso(strength: float, groups: ArrayLike | None = None) -> Penalty:
     The norms are not scaled by sqrt(group size). Groups run along the first axis; in an x of one dimension each coordinate
     is its own group, which is the lasso. With `groups`, a whole number per coordinate (in the order of `x.ravel()`), X_j is
     the coordinates of number j; those of number -1 are left alone.
+
+    Parameters
+    ----------
+    strength : float
+        λ, at least 0.
+    groups : array-like, optional
+        A whole number per coordinate; -1 leaves a coordinate alone.
+
+    Returns
+    -------
+    Penalty
+        The penalty.
+
+    References
+    ----------
+    Ming Yuan, Yi Lin: Model selection and estimation in regression with grouped variables (2006).
     """
     strength = _strength(strength)
     if groups is None:
@@ -262,6 +367,16 @@ def box(lower: float, upper: float) -> Penalty:
 
     The subdifferential is the normal cone: 0 inside, a half-line at a bound. It is empty outside of the box,
     where the distance is infinite.
+
+    Parameters
+    ----------
+    lower, upper : float
+        The bounds, lower < upper; they may be infinite.
+
+    Returns
+    -------
+    Penalty
+        The penalty.
     """
     lower, upper = float(lower), float(upper)
     if not (lower <= upper and lower < math.inf and upper > -math.inf):

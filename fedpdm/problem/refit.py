@@ -40,7 +40,18 @@ RIDGE = 1e-3  # of the mean of S's diagonal
 
 
 def second_moment(rows: np.ndarray) -> np.ndarray:
-    """The mean of x x^T over public rows [rows, m], with a small ridge that keeps it away from singular."""
+    """Compute the mean of x x^T over public rows, with a small ridge that keeps it regular.
+
+    Parameters
+    ----------
+    rows : ndarray
+        Public rows [rows, m].
+
+    Returns
+    -------
+    ndarray
+        [m, m].
+    """
     exact = rows.astype(np.float64)
     moment = exact.T @ exact / len(rows)
     return moment + RIDGE * float(np.trace(moment)) / len(moment) * np.eye(len(moment))
@@ -75,7 +86,22 @@ def refit(weights: np.ndarray, moment: np.ndarray, count: int) -> np.ndarray:
 
 
 def refit_path(weights: np.ndarray, moment: np.ndarray, counts: list[int]) -> dict[int, np.ndarray]:
-    """Give the models with these numbers of weights, each made from the next larger one."""
+    """Make models with fewer weights, each from the next larger one.
+
+    Parameters
+    ----------
+    weights : ndarray
+        The full model.
+    moment : ndarray
+        From `second_moment`.
+    counts : list of int
+        Numbers of weights.
+
+    Returns
+    -------
+    dict of int to ndarray
+        The models by their number of weights.
+    """
     smallest, size = min(counts), weights.size
     if not 1 <= smallest <= max(counts) <= size:
         raise ConfigError(f"A model of {size} weights cannot keep {smallest} to {max(counts)} of them: keep 1 to {size}.")
