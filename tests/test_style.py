@@ -47,3 +47,10 @@ def test_a_function_without_sections_is_found():
     (node,) = ast.parse('def double(x: float) -> float:\n    """Double a number."""\n    return 2 * x\n').body
     assert isinstance(node, ast.FunctionDef)
     assert missing(node) == ["Parameters", "Returns"]
+
+
+def test_the_files_of_make_quick_exist():
+    lines = (PACKAGE.parent / "Makefile").read_text().replace("\\\n", " ").splitlines()
+    (chosen,) = (line.removeprefix("QUICK :=").split() for line in lines if line.startswith("QUICK :="))
+    assert len(chosen) > 5
+    assert [name for name in chosen if not (PACKAGE.parent / name).is_file()] == []
