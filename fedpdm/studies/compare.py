@@ -30,7 +30,13 @@ class Comparison(NamedTuple):
 
 
 def all_algorithms() -> list[str]:
-    """List every algorithm; the default one is last, so that its curve is drawn above the others."""
+    """List every algorithm; the default one is last, so that its curve is drawn above the others.
+
+    Returns
+    -------
+    list of str
+        Their names.
+    """
     first = Config().algorithm.name
     return [*(name for name in ALGORITHMS if name != first), first]
 

@@ -27,7 +27,26 @@ from fedpdm.export.onnx.graph import Graph
 
 
 def map_features(graph: Graph, name: str, rows: str, feature_names: Sequence[str], options: FeatureOptions) -> str:
-    """Add the mapped features of `rows` [rows, n] (both without the bias), at norm 1, behind a basis if there is one."""
+    """Add the public feature map, and its basis if there is one, to a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    name : str
+        Name of the map.
+    rows : str
+        The node of the features [rows, n], without the bias.
+    feature_names : sequence of str
+        Their names, without the bias.
+    options : FeatureOptions
+        Options of the map.
+
+    Returns
+    -------
+    str
+        The node of the mapped features, at norm 1.
+    """
     row, options = FEATURE_MAPS.row(name), with_basis_chosen(name, options)
     nodes = row.onnx_nodes()
     if options["basis"] == "none":
@@ -47,14 +66,46 @@ def fourier(
     fourier_bandwidth: float,
     features_seed: int,
 ) -> str:
-    """Add the random cosines."""
+    """Add the random cosines.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    rows : str
+        The node of the features [rows, n], without the bias.
+    feature_names : sequence of str
+        Their names, without the bias.
+    fourier_count, fourier_bandwidth, features_seed : int, float, int
+        Options of the map.
+
+    Returns
+    -------
+    str
+        The node of the mapped features.
+    """
     directions, shifts = fourier_draws(len(feature_names), fourier_count, fourier_bandwidth, features_seed)
     turned = graph.add("MatMul", graph.unit(rows), graph.constant(directions))
     return graph.add("Cos", graph.add("Add", turned, graph.constant(shifts)))
 
 
 def piecewise(graph: Graph, rows: str, feature_names: Sequence[str]) -> str:
-    """Add the hat functions and the indicators of levels."""
+    """Add the hat functions and the indicators of levels.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    rows : str
+        The node of the features [rows, n], without the bias.
+    feature_names : sequence of str
+        Their names, without the bias.
+
+    Returns
+    -------
+    str
+        The node of the mapped features.
+    """
     blocks = []
     for members, knots in table_plan(feature_names, *table_knots(feature_names)):
         values = graph.add("Gather", rows, graph.constant(members, np.int64), axis=1)
@@ -84,7 +135,24 @@ def _number(graph: Graph, scaled: str, knots: Knots) -> list[str]:
 
 
 def scattering(graph: Graph, rows: str, feature_names: Sequence[str], *, scattering_scale: int, scattering_centre: str) -> str:
-    """Add the wavelet scattering."""
+    """Add the wavelet scattering.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    rows : str
+        The node of the features [rows, n], without the bias.
+    feature_names : sequence of str
+        Their names, without the bias.
+    scattering_scale, scattering_centre : int, str
+        Options of the map.
+
+    Returns
+    -------
+    str
+        The node of the mapped features.
+    """
     height, width, depth = image_shape(feature_names)
     bank = filter_bank(height, width, scattering_scale)
     images = graph.reshape(rows, -1, height, width, depth)
