@@ -1,4 +1,4 @@
-"""From settings to clients' examples: load, map, cut, deal; and the same public map for new rows."""
+"""From settings to the clients' examples: load, map, clip and deal them. New rows go through the same public map."""
 
 __all__ = ["build_federation", "settled", "prepare", "prepare_rows", "map_row", "radius_of"]
 
@@ -22,10 +22,24 @@ MANY = 10_000  # examples whose map takes long enough to say so
 
 
 def build_federation(config: Config, data_dir: Path | None = None, progress: bool = True) -> Federation:
-    """Load the data set, map its examples, cut their norms, and deal them to the clients.
+    """Load the data set, map its examples, clip their norms, and deal them to the clients.
 
-    With `progress` it says on stderr what is fetched, and what an own table was taken for: that is for the owner's eyes, as
-    counts of missing values are not covered by any guarantee, so it is kept nowhere.
+    With `progress` it reports on stderr what is fetched and how the columns of your own table are read. The report is for the
+    owner of the rows. It is stored nowhere, since counts of missing values are not covered by any guarantee.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+    data_dir : Path, optional
+        A folder with the original files.
+    progress : bool
+        Report on stderr.
+
+    Returns
+    -------
+    Federation
+        The clients' examples.
     """
     data, schema = config.data, None
     if is_table(data.name):
@@ -86,14 +100,38 @@ def settled(config: Config, federation: Federation) -> Config:
 
 
 def radius_of(config: Config) -> float | None:
-    """The bound R on every example's norm as it is prepared: under the sound mechanism there always is one, if only later."""
+    """Return the bound R on every example's norm. Under the sound mechanism there always is one.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+
+    Returns
+    -------
+    float or None
+        The bound; None: norms are not clipped.
+    """
     if config.data.standardise:  # the cut comes after it, in training alone
         return None
     return config.data.radius or (1.0 if config.privacy.mechanism == "sound" else None)
 
 
 def prepare(config: Config, dataset: Dataset) -> Dataset:
-    """The data set with every example mapped (`data.scaling`, `data.features`) and its norm cut (`data.radius`)."""
+    """Map every example (`data.scaling`, `data.features`) and clip its norm (`data.radius`).
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+    dataset : Dataset
+        The examples as loaded.
+
+    Returns
+    -------
+    Dataset
+        The examples as the model sees them.
+    """
     data = config.data
     if data.scaling != "none":
         dataset = scale_features(dataset, data.scaling)
@@ -129,7 +167,22 @@ def _made_up_rows(features: int) -> np.ndarray:
 
 
 def prepare_rows(config: Config, features: np.ndarray, feature_names: Sequence[str]) -> np.ndarray:
-    """New rows, mapped as the settings map the rows that a model is trained on."""
+    """Map new rows in the same way as the rows that a model is trained on.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+    features : ndarray
+        [examples, n].
+    feature_names : sequence of str
+        Names of the columns.
+
+    Returns
+    -------
+    ndarray
+        The rows as the model sees them.
+    """
     none = np.zeros(0, np.int32)
     # maps do not take empty arrays, so one row stands in for the test rows that there are none of
     return prepare(config, Dataset("rows", features, none, features[:1], none, (), tuple(feature_names), {})).features

@@ -17,6 +17,28 @@ def prox_in_metric(penalty: Penalty, u: Array, step: float | Array, metric: Arra
     By accelerated proximal gradient steps with restarts (O'Donoghue, Candès, 2015), from `near`, until a step moves the point
     by less than 1e-7 of its size, or 1000 of them. The last operation is the penalty's own prox, so zeros are exact.
 
+    Parameters
+    ----------
+    penalty : Penalty
+        A convex penalty.
+    u : Array
+        The point.
+    step : float or Array
+        The step, above 0.
+    metric : Array
+        M, symmetric and positive definite.
+    near : Array
+        Where the iteration starts.
+
+    Returns
+    -------
+    Array
+        The minimiser.
+
+    References
+    ----------
+    Brendan O'Donoghue, Emmanuel Candès: Adaptive restart for accelerated gradient schemes (2015).
+
     Examples
     --------
     >>> from fedpdm.problem.penalties import l1
