@@ -1,4 +1,4 @@
-"""Between a client's result and bytes: what a deployment sends, and what its server makes of what comes in."""
+"""Encode the messages of a deployment as bytes, and decode and check the messages that its server receives."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -19,14 +19,27 @@ LARGEST = 1e6  # a message with a larger magnitude is refused: no model of norm-
 
 
 class Received(NamedTuple):
-    """A round's reports, and why messages are not among them."""
+    """The reports of a round, and the reasons why messages are not among them."""
 
     reports: Reports
     refused: dict[int, str]  # client -> reason and sentence
 
 
 def encode_message(links: Links, packed: Packed) -> bytes:
-    """The client's message as bytes: exactly as many as `packed.bytes` says."""
+    """Encode a client's message.
+
+    Parameters
+    ----------
+    links : Links
+        How messages are compressed.
+    packed : Packed
+        The message from `fedpdm.compression.links.pack`.
+
+    Returns
+    -------
+    bytes
+        The message; its length is `packed.bytes`.
+    """
     kinds = {width: kind for kind, width in KINDS.items()}
     leaves = jax.tree.leaves(packed.message)
     masks = [np.ones(leaf.shape, bool) for leaf in leaves] if packed.sent is None else jax.tree.leaves(packed.sent)
@@ -46,10 +59,31 @@ def receive(
     travel: Array | float = 1.0,
     limit: float = LARGEST,
 ) -> Received:
-    """The reports of a round from what came in, by client; a message that is not what it must be counts as absent.
+    """Decode the messages of a round.
 
-    `silent` is the message of a client that has nothing to say, whose shapes a message must have. Nothing of a refused message
-    reaches the model. `support` is the round's own, which the server knows.
+    A message that is not valid counts as absent; nothing of it reaches the model.
+
+    Parameters
+    ----------
+    links : Links
+        How messages are compressed.
+    algorithm : Algorithm
+        The algorithm of the run.
+    broadcast : Broadcast
+        The broadcast that the clients were sent.
+    messages : mapping of int to bytes
+        The messages by client.
+    support : Array or None
+        The round's support, which the server knows.
+    travel : float or Array
+        See `fedpdm.algorithms.base.Reports`.
+    limit : float
+        The largest magnitude that is accepted.
+
+    Returns
+    -------
+    Received
+        The reports, and the refused messages.
     """
     leaves, tree = jax.tree.flatten(silent)
     shapes = [leaf.shape for leaf in leaves]
@@ -82,9 +116,21 @@ def _require_count(links: Links, parts: list[Part], support: np.ndarray | None) 
 
 
 def encode_broadcast(links: Links, downlink: Downlink) -> bytes:
-    """What every participant of a round is sent, as bytes: exactly as many as `send_down` says.
+    """Encode the broadcast that every participant of a round is sent.
 
-    For `links.downlink_kind` "model": the copy in `downlink`, whose zeros are not sent where that is shorter.
+    This is for `links.downlink_kind` "model". Zeros are left out where that is shorter.
+
+    Parameters
+    ----------
+    links : Links
+        How messages are compressed.
+    downlink : Downlink
+        The notes that `send_down` returned.
+
+    Returns
+    -------
+    bytes
+        The message; `send_down` returned its length.
     """
     kinds = {width: kind for kind, width in KINDS.items()}
     parts = []
