@@ -17,17 +17,6 @@ from fedpdm.data import Federation, federation_from_arrays  # noqa: E402
 
 collect_ignore = ["toy_package"]  # a package of another author, which `test_add_your_own.py` installs
 
-# The files of `make quick`. Together they take less than two minutes on two cores.
-QUICK = {
-    "test_algorithms.py",
-}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.name in QUICK:
-            item.add_marker(pytest.mark.quick)
-
 
 def random_federation(sizes: list[int], features: int = 5, classes: int = 3, seed: int = 0) -> Federation:
     rng = np.random.default_rng(seed)

@@ -13,7 +13,20 @@ Message = Any
 
 
 def like(flags: Array, values: Array) -> Array:
-    """Give flags of the first axes as many axes as the values have."""
+    """Give flags of the first axes as many axes as the values have.
+
+    Parameters
+    ----------
+    flags : Array
+        Flags of the first axes.
+    values : Array
+        Values.
+
+    Returns
+    -------
+    Array
+        The flags, with further axes of length 1.
+    """
     return flags.reshape(flags.shape + (1,) * (values.ndim - flags.ndim))
 
 

@@ -40,14 +40,42 @@ class LocalPlan(NamedTuple):
 
 
 def step_size_at(plan: LocalPlan, round_index: Array | int) -> Array:
-    """Step size of round `round_index`, counted from 0."""
+    """Compute the step size of a round.
+
+    Parameters
+    ----------
+    plan : LocalPlan
+        The plan.
+    round_index : int or Array
+        The round, from 0.
+
+    Returns
+    -------
+    Array
+        Scalar.
+    """
     if plan.schedule == "inverse-sqrt":
         return plan.step_size / jnp.sqrt(1.0 + round_index)
     return jnp.asarray(plan.step_size, jnp.float32)
 
 
 def travel(weight: float, step_size: Array, steps: Array) -> Array:
-    """How far the steps go along a constant gradient: eta sum_{r < Q} (1 - w eta)^r, which is eta Q for w = 0."""
+    """Compute how far the steps go along a constant gradient: eta sum_{r < Q} (1 - w eta)^r, or eta Q for w = 0.
+
+    Parameters
+    ----------
+    weight : float
+        w, the weight of the proximal term.
+    step_size : Array
+        eta.
+    steps : Array
+        Q, the number of steps.
+
+    Returns
+    -------
+    Array
+        The distance.
+    """
     if not weight:
         return step_size * steps
     return (1 - (1 - weight * step_size) ** steps) / weight
