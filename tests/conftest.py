@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # scikit-learn's own checks then leave nothing out; before anything imports SciPy
 
@@ -15,6 +16,8 @@ remember_compilations()  # the tests' processes share what they compile; before 
 from fedpdm.choices import Choice, register, unregister  # noqa: E402
 from fedpdm.data import Federation, federation_from_arrays  # noqa: E402
 
+settings.register_profile("any-machine", deadline=None)  # a busy machine may take its time
+settings.load_profile("any-machine")
 collect_ignore = ["toy_package"]  # a package of another author, which `test_add_your_own.py` installs
 
 
