@@ -1,4 +1,4 @@
-"""Rows of a table as the model sees them, by a public schema: nothing is fitted, each row is encoded by itself."""
+"""Encode the rows of a table by a public schema. Nothing is fitted, and each row is encoded by itself."""
 
 __all__ = ["Encoded", "Members", "encode", "as_numbers", "as_words", "known_numbers"]
 
@@ -56,6 +56,11 @@ def encode(schema: Schema, table: Table, labelled: bool = True) -> Encoded:
     labelled : bool
         Read the label (and the client, if there is one) too; otherwise those columns need not be there.
 
+    Returns
+    -------
+    Encoded
+        The features, labels and clients, and notes on values that did not fit.
+
     Raises
     ------
     DataError
@@ -105,7 +110,25 @@ def _client_places(words: "polars.Series | None") -> "Members":
 
 
 def as_numbers(series: "polars.Series", where: str) -> np.ndarray:
-    """float64 with NaN where a value is missing; a word is an error that names its row, counted from 1."""
+    """Read a column as numbers.
+
+    Parameters
+    ----------
+    series : polars.Series
+        A column.
+    where : str
+        Name of the column, for the error.
+
+    Returns
+    -------
+    ndarray
+        float64, with NaN where a value is missing.
+
+    Raises
+    ------
+    DataError
+        If a value is a word; it names the row, counted from 1.
+    """
     import polars as pl
 
     series = known_numbers(series)
@@ -121,16 +144,37 @@ def as_numbers(series: "polars.Series", where: str) -> np.ndarray:
 
 
 def known_numbers(series: "polars.Series") -> "polars.Series":
-    """The column without the words that stand for a missing number."""
+    """Replace the words that stand for a missing number by null.
+
+    Parameters
+    ----------
+    series : polars.Series
+        A column.
+
+    Returns
+    -------
+    polars.Series
+        The column without these words.
+    """
     if series.dtype.is_numeric():
         return series
     return series.set(series.str.to_lowercase().is_in(MISSING_NUMBERS).fill_null(False), None)
 
 
 def as_words(series: "polars.Series", declared: Sequence[str] = ()) -> "polars.Series":
-    """Words, with null where a value is missing; the number 7.0 is the word "7".
+    """Read a column as words; the number 7.0 is the word "7".
 
-    A word that is `declared` (a level or class of the schema) is never missing, whatever it looks like.
+    Parameters
+    ----------
+    series : polars.Series
+        A column.
+    declared : sequence of str
+        Levels or classes of the schema. They never count as missing, whatever they look like.
+
+    Returns
+    -------
+    list of str or None
+        The words, with None where a value is missing.
     """
     import polars as pl
 

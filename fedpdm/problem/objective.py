@@ -27,12 +27,34 @@ class Problem(NamedTuple):
 
 
 def concave_value(x: Array) -> Array:
-    """`sum x^2 / (1 + x^2)`: the non-convex, data-free part of the paper's f_i."""
+    """Compute sum x^2 / (1 + x^2), the part of the paper's f_i that is not convex and does not depend on data.
+
+    Parameters
+    ----------
+    x : Array
+        A model of any shape.
+
+    Returns
+    -------
+    Array
+        Scalar.
+    """
     return jnp.sum(x**2 / (1 + x**2))
 
 
 def concave_gradient(x: Array) -> Array:
-    """Gradient `2 x / (1 + x^2)^2` of `concave_value`; curvature lies in [-1/2, 2]."""
+    """Compute 2 x / (1 + x^2)^2, the gradient of `concave_value`. Its curvature lies in [-1/2, 2].
+
+    Parameters
+    ----------
+    x : Array
+        A model of any shape.
+
+    Returns
+    -------
+    Array
+        Of the shape of `x`.
+    """
     return 2 * x / (1 + x**2) ** 2
 
 
@@ -52,7 +74,22 @@ def local_objectives(
     weights: Array | None = None,
     persons: Array | None = None,
 ) -> Array:
-    """f_i(x) of every client at one common x: `[clients]`. `weights` and `persons` are those of `Federation`."""
+    """Compute f_i(x) of every client at one common model.
+
+    Parameters
+    ----------
+    problem : Problem
+        Loss, penalty and concave term.
+    x : Array
+        The model.
+    features, labels, sizes : Array
+        The stacked examples of all clients: [clients, rows, n], [clients, rows], [clients].
+
+    Returns
+    -------
+    Array
+        [clients].
+    """
 
     def one(features: Array, labels: Array, weights: Array) -> Array:
         return jnp.sum(problem.loss.values(x, features, labels) * weights)
@@ -69,11 +106,41 @@ def local_gradients(
     weights: Array | None = None,
     persons: Array | None = None,
 ) -> Array:
-    """Full gradient of every f_i at the client's own model: `[clients, *model]`."""
+    """Compute the full gradient of every f_i at the client's own model.
+
+    Parameters
+    ----------
+    problem : Problem
+        Loss, penalty and concave term.
+    models : Array
+        [clients, *model].
+    features, labels, sizes : Array
+        The stacked examples of all clients: [clients, rows, n], [clients, rows], [clients].
+
+    Returns
+    -------
+    Array
+        [clients, *model].
+    """
     data_part = jax.vmap(problem.loss.gradient)(models, features, labels, _weights(labels, sizes, weights, persons))
     return data_part + problem.beta * concave_gradient(models)
 
 
 def accuracy(problem: Problem, x: Array, features: Array, labels: Array) -> Array:
-    """Share of examples whose largest score is the true class's."""
+    """Compute the share of examples whose largest score is that of the true class.
+
+    Parameters
+    ----------
+    problem : Problem
+        Loss, penalty and concave term.
+    x : Array
+        The model.
+    features, labels : Array
+        [examples, n] and [examples].
+
+    Returns
+    -------
+    Array
+        Scalar.
+    """
     return jnp.mean(jnp.argmax(problem.loss.scores(x, features), axis=1) == labels)
