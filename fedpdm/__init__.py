@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from fedpdm.estimator import FedPDMClassifier
     from fedpdm.problem import Problem, logistic, penalties, softmax
     from fedpdm.rounds import Setup
+    from fedpdm.runs.finished import FinishedRun
+    from fedpdm.runs.train import train
 
 __all__ = [
     "LocalPlan",
@@ -64,6 +66,8 @@ __all__ = [
     "penalties",
     "softmax",
     "Setup",
+    "FinishedRun",
+    "train",
     "__version__",
 ]
 
@@ -86,6 +90,8 @@ _HOMES = {
     "fedpdm.estimator": ("FedPDMClassifier",),
     "fedpdm.problem": ("Problem", "logistic", "penalties", "softmax"),
     "fedpdm.rounds": ("Setup",),
+    "fedpdm.runs.finished": ("FinishedRun",),
+    "fedpdm.runs.train": ("train",),
 }
 
 

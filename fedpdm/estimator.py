@@ -1,6 +1,8 @@
 """A scikit-learn classifier: a federation in `fit`, a linear model after it."""
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -12,14 +14,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedpdm.config import Config, validate
 from fedpdm.data import clip_norms, federation_from_arrays, with_bias
-from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.errors import UserError
-from fedpdm.privacy.noise import SEEDED
 from fedpdm.problem.prediction import softmax_shares
+from fedpdm.runs.train import train
 
 __all__ = ["FedPDMClassifier"]
-
-NO_GUARANTEE = "No privacy mechanism was on: nothing is guaranteed about the examples."
 
 
 class FedPDMClassifier(ClassifierMixin, BaseEstimator):
@@ -133,13 +132,12 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
             federation = federation_from_arrays(
                 [(rows[part], places[part]) for part in parts], rows[:1], places[:1], list(map(str, self.classes_))
             )
-            simulation = build_simulation(config, federation)
-            for _ in simulation.run():
-                pass
+            with tempfile.TemporaryDirectory() as folder:
+                run = train(config, Path(folder) / "run", federation=federation)
         except UserError as error:
             raise ValueError(str(error)) from error
-        weights = simulation.averaged_model if self.averaged else simulation.model
-        self.guarantee_ = f"{simulation.plan.sentence()} {SEEDED}" if simulation.plan else NO_GUARANTEE
+        weights = run.averaged_model if self.averaged else run.model
+        self.guarantee_ = run.guarantee
         self.intercept_ = weights[:, -1] * bias / scale
         self.coef_ = weights[:, :-1] / scale
         return self

@@ -41,7 +41,7 @@ class ClientResult(NamedTuple):
     local_model: Array  # x_i, noised in the sound mechanism; a simulator uses it for diagnostics
     info: LocalInfo
     cost: Array  # (sensitivity / noise)^2 of what was released
-    noise: Array  # standard deviation of the noise in the first vector of the message
+    noise: Array  # standard deviation of the noise in the message's model vector
 
     @property
     def message(self) -> Any:
@@ -125,13 +125,13 @@ def _make_message(
     new_state, message = algorithm.client_update(state, broadcast, x, distance)
     released = privacy.release_message(message, solved.release._replace(steps=solved.info.steps, gain=gain))
     sent = select(setup.links, message, released.value, algorithm.silent(broadcast), support, solved.choice_key)
-    if sent is not None and algorithm.holds_unsent:
-        told = jax.tree.leaves(sent)[-1]
+    if sent is not None and algorithm.state_vector:
+        told = algorithm.state_vector(sent)
         new_state = jax.tree.map(lambda new, old: jnp.where(told, new, old), new_state, state)
     noise = jax.tree.map(lambda factor: factor * (solution.noise + released.noise), gain)
     packed = pack(setup.links, released.value, sent, noise)
     cost = solved.step_cost + solution.cost + released.cost
-    return ClientResult(new_state, packed, x, solved.info, cost, jnp.asarray(jax.tree.leaves(noise)[0]))
+    return ClientResult(new_state, packed, x, solved.info, cost, jnp.asarray(algorithm.model_vector(noise)))
 
 
 def client_round(
@@ -210,5 +210,5 @@ def server_round(setup: Setup, server_state: Any, broadcast: Broadcast, reports:
     answer = setup.algorithm.server_update(server_state._replace(x0=broadcast.x0), reports, penalty)
     heard = jnp.any(reports.present)
     if setup.links.holds:
-        heard = jnp.any(jax.tree.leaves(reports.arrived())[0], axis=0)
+        heard = jnp.any(setup.algorithm.model_vector(reports.arrived()), axis=0)
     return answer._replace(x0=jnp.where(heard, answer.x0, server_state.x0))

@@ -7,19 +7,15 @@ Both runs are from pixels. `fedpdm run demo` does the same behind wavelets, with
 
 import argparse
 
-from fedpdm.config import Config, load_config
-from fedpdm.data.prepare import build_federation
-from fedpdm.engines.simulation.build import build_simulation
-from fedpdm.engines.simulation.simulation import Simulation
+import fedpdm
 
 
-def train(config: Config) -> Simulation:
-    """Run all rounds, with a line for every fifth."""
-    simulation = build_simulation(config, build_federation(config))
-    for row in simulation.run():
-        if row["round"] % 5 == 0:
-            print(f"  round {row['round']}: accuracy {row['test_accuracy']:.3f}, {row['nonzero_fraction']:.0%} non-zero")
-    return simulation
+def train(config: fedpdm.Config) -> fedpdm.FinishedRun:
+    """Run all rounds, then print a line for every fifth."""
+    run = fedpdm.train(config)
+    for row in run.rows[4::5]:
+        print(f"  round {row['round']}: accuracy {row['test_accuracy']:.3f}, {row['nonzero_fraction']:.0%} non-zero")
+    return run
 
 
 def main() -> None:
@@ -31,14 +27,13 @@ def main() -> None:
 
     print("Without privacy:")
     plain = train(
-        load_config("demo", [*pixels, "privacy.mechanism=none", "privacy.epsilon=", "privacy.delta=", "privacy.clip="])
+        fedpdm.load_config("demo", [*pixels, "privacy.mechanism=none", "privacy.epsilon=", "privacy.delta=", "privacy.clip="])
     )
     print("With privacy:")
-    private = train(load_config("demo", [*pixels, f"privacy.epsilon={arguments.epsilon}"]))
-    assert private.plan is not None
-    print(private.plan.sentence())
-    for name, simulation in (("without", plain), ("with", private)):
-        print(f"{name} privacy: test accuracy {simulation.test_accuracy(simulation.model):.4f}")
+    private = train(fedpdm.load_config("demo", [*pixels, f"privacy.epsilon={arguments.epsilon}"]))
+    print(private.guarantee)
+    for name, run in (("without", plain), ("with", private)):
+        print(f"{name} privacy: test accuracy {run.summary['test_accuracy']:.4f}; run folder {run.folder}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ and differs in the linear term v_i, the weight w, what a client keeps, and what 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -58,11 +59,19 @@ class Algorithm(NamedTuple):
         `broadcast -> message` of a client that has nothing to say; what a coordinate that is not sent stands for.
     gain
         `travel -> tree like a message`: how far each of its vectors moves when the local solution moves by 1.
-    holds_unsent
-        Whether a client's state stays as it is where its message's last vector was not sent: a must where the server adds up
-        what it hears of the states, as what it does not hear would be lost for good.
     metric
         A symmetric positive definite M [features, features]: the proximal term is (w/2) <x - x0, (x - x0) M>. None: M = I.
+    model_vector
+        `tree like a message -> its vector that the next model is made of`: its coordinates that arrive decide where x0 moves,
+        and its noise is what the engines report.
+    state_vector
+        `tree like a message -> its vector that tells of the client's state`, or None. With it, the state stays as it is where
+        that vector was not sent: a must where the server adds up what it hears of the states, as what it does not hear would
+        be lost for good.
+    server_table
+        The field of the server's state that has one row per client, or None if there is none. It may have no rows at all. A
+        simulator of many clients brings in the participants' rows only, so `server_update` must address rows by
+        `reports.clients` alone.
     """
 
     name: str
@@ -75,8 +84,10 @@ class Algorithm(NamedTuple):
     broadcast: Callable[[State], Broadcast] = lambda server_state: Broadcast(server_state.x0)
     silent: Callable[[Broadcast], Message] = lambda broadcast: broadcast.x0
     gain: Callable[[Array], Message] = lambda travel: 1.0
-    holds_unsent: bool = False
     metric: Array | None = None
+    model_vector: Callable[[Message], Array] = lambda message: jax.tree.leaves(message)[0]
+    state_vector: Callable[[Message], Array] | None = None
+    server_table: str | None = None
 
 
 def element_wise_mean(values: Array, present: Array, shares: Array | None = None) -> Array:

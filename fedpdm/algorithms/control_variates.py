@@ -72,5 +72,6 @@ def scaffold() -> Algorithm:
         broadcast=lambda server_state: Broadcast(server_state.x0, server_state.control),
         silent=lambda broadcast: Message(broadcast.x0, jnp.zeros_like(broadcast.x0)),
         gain=lambda travel: Message(jnp.float32(1.0), 1 / travel),
-        holds_unsent=True,
+        model_vector=lambda message: message.x,
+        state_vector=lambda message: message.change,
     )

@@ -56,4 +56,13 @@ def feddyn(*, alpha: float) -> Algorithm:
         x0 = penalty.prox(element_wise_mean(x, arrived, reports.shares) - slope / alpha, 1 / alpha)
         return ServerState(x0, slope, state.share)
 
-    return Algorithm("feddyn", alpha, init_client, init_server, linear_term, client_update, server_update, holds_unsent=True)
+    return Algorithm(
+        "feddyn",
+        alpha,
+        init_client,
+        init_server,
+        linear_term,
+        client_update,
+        server_update,
+        state_vector=lambda message: message,
+    )

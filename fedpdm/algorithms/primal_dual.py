@@ -137,6 +137,7 @@ def fedpdm(
         server_update,
         broadcast=lambda state: Broadcast(state.x0, weight=state.rho),
         metric=metric,
+        server_table="memory",
         gain=lambda travel: 2.0,  # y = x - lambda/rho, and lambda moves by -rho when x moves by 1
     )
 

@@ -27,6 +27,7 @@ from fedpdm.privacy.accounting import Relation, effective_multiplier, gdp_epsilo
 from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup
 from fedpdm.setup.build import build_setup
+from fedpdm.setup.resolve import resolve
 
 __all__ = ["ATTACKS", "Claim", "AuditResult", "audit", "audit_federation", "audit_config", "claim_of", "judge", "error_rates"]
 __all__ += ["audit_one_run", "judge_one_run", "to_json", "small_config", "small_federation"]
@@ -220,6 +221,7 @@ def audit_federation(
     >>> audit_federation(small_config("sound", "canary"), small_federation(), "canary", runs=1000).breached
     False
     """
+    config = resolve(config, federation)
     setup, plan = build_setup(config, federation)
     features, labels, sizes = map(jnp.asarray, (federation.features, federation.labels, federation.sizes))
     if federation.weights is not None:

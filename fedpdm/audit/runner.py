@@ -71,7 +71,7 @@ class Runner:
             # A support is public, and the same whatever the data: it goes with the audit's seed, not with the run's.
             support = shared_support(setup.links, self._seed, t, self.x0)
             result = client_round(setup, examples, state, broadcast, t, client_key(seed, t, examples.client), support)
-            return result.state, (jax.tree.leaves(result.message)[0], jnp.asarray(result.cost))
+            return result.state, (setup.algorithm.model_vector(result.message), jnp.asarray(result.cost))
 
         _, (messages, costs) = jax.lax.scan(participate, setup.algorithm.init_client(self.x0), self.rounds)
         return messages, jnp.sum(costs)

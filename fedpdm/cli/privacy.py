@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fedpdm.cli.options import SetOption
-from fedpdm.errors import ConfigError, UserError, require_extra
+from fedpdm.errors import ConfigError, require_extra
 
 __all__ = ["privacy_app"]
 
@@ -100,22 +100,16 @@ def spent(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what every client of a run has spent and has left, from its ledger."""
-    from fedpdm.privacy.ledger import Ledger
+    """Say what every client of a run has spent and has left: from its ledger, or by how often a deployment's server asked."""
+    from fedpdm.runs.spent import read_accounts
 
-    path = run / "ledger.sqlite"
-    if not path.is_file():
-        raise UserError(f"{run} has no ledger: it is no run under the sound mechanism.")
-    with Ledger(path) as ledger:
-        accounts = ledger.accounts()
-    if not accounts:
-        raise UserError(f"The ledger of {run} has no clients yet.")
-    names = _client_names(run)
-    accounts = [account | {"name": names.get(account["client"], account["client"])} for account in accounts]
+    source, accounts = read_accounts(run)
     worst = max(accounts, key=lambda a: a["epsilon_spent"])
     if as_json:
-        print(json.dumps({"clients": accounts, "worst": worst}, indent=2))
+        print(json.dumps({"source": source, "clients": accounts, "worst": worst}, indent=2))
         return
+    if source == "asked":
+        print("A deployment: at most this much, by how often the server asked. Each client's own ledger says what it spent.")
     width = max(14, *(len(str(account["name"])) + 2 for account in accounts))
     print(f"{'client':{width}}{'releases':>9}{'epsilon spent':>15}{'left':>9}")
     for account in accounts:
@@ -125,15 +119,6 @@ def spent(
         f"Worst: {worst['name']} with epsilon = {worst['epsilon_spent']:.4g} of {worst['epsilon']:g} "
         f"(delta = {worst['delta']:g}, {worst['relation']} of one example)."
     )
-
-
-def _client_names(run: Path) -> dict[str, str]:
-    """What the clients of a finished run on an own table are called there."""
-    path = run / "clients.json"
-    if not path.is_file():
-        return {}
-    clients = json.loads(path.read_text(encoding="utf-8"))["clients"]
-    return {client["client"]: client["name"] for client in clients if client["client"] != f"client-{client['name']}"}
 
 
 @privacy_app.command("audit")

@@ -1,12 +1,9 @@
 """The commands `fedpdm run` and `fedpdm report`."""
 
-import contextlib
 import json
 import sys
-from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,11 +11,6 @@ from fedpdm.cli.completion import complete_config
 from fedpdm.cli.options import DataDirOption, JsonOption, SetOption
 from fedpdm.cli.tables import table_settings
 from fedpdm.errors import ConfigError
-
-if TYPE_CHECKING:
-    from fedpdm.config import Config
-    from fedpdm.engines.simulation.simulation import Simulation
-    from fedpdm.runs.folder import RunFolder
 
 __all__ = ["register"]
 
@@ -76,9 +68,9 @@ def run_command(
       fedpdm run --resume runs/mine
     """
     from fedpdm.config import load_config
-    from fedpdm.runs.tracking import check_trackers
+    from fedpdm.runs.folder import RunFolder
+    from fedpdm.runs.train import new_run_path
 
-    trackers = check_trackers(track or ())
     shorthand = table_settings(
         data=data,
         label=label,
@@ -93,63 +85,32 @@ def run_command(
     if resume and (config or settings or shorthand or out):
         raise ConfigError("--resume goes on with the settings and folder of the run: drop CONFIG, --set and other flags.")
     if resume:
-        _train(_reopened(resume, data_dir, quiet), as_json, quiet, trackers)
+        note = "This run was complete already." if RunFolder(resume).summary() else None
+        _train(resume, {"resume": resume}, data_dir, as_json, quiet, track, note)
         return
     name = config or ("demo" if not data else "table" if epsilon is None else "private-table")
     chosen = load_config(name, [*shorthand, *(settings or ())])
-    path = out or Path("runs") / f"{Path(data or name).stem}-{datetime.now():%Y%m%d-%H%M%S}"
-    _train(_created(path, chosen, data_dir, quiet), as_json, quiet, trackers)
+    path = out or new_run_path(data or name)
+    _train(path, {"config": chosen, "out": path}, data_dir, as_json, quiet, track)
 
 
-def _created(path: Path, config: "Config", data_dir: Path | None, quiet: bool) -> "tuple[Config, RunFolder, Simulation]":
-    from fedpdm.data.prepare import build_federation, settled
-    from fedpdm.engines.simulation.build import build_simulation
-    from fedpdm.runs.folder import RunFolder
+def _train(
+    path: Path,
+    what: dict[str, Any],
+    data_dir: Path | None,
+    as_json: bool,
+    quiet: bool,
+    track: list[str] | None,
+    note: str | None = None,
+) -> None:
+    from fedpdm.runs.train import train
 
-    RunFolder.check_free(path)
-    federation = build_federation(config, data_dir, progress=not quiet)
-    config = settled(config, federation)
-    simulation = build_simulation(config, federation)
-    return config, RunFolder.create(path, config, federation.checksums), simulation
-
-
-def _reopened(path: Path, data_dir: Path | None, quiet: bool) -> "tuple[Config, RunFolder, Simulation | None]":
-    """The run to go on with; no simulation if it is complete."""
-    from fedpdm.data.prepare import build_federation
-    from fedpdm.engines.simulation.build import build_simulation
-    from fedpdm.runs.folder import RunFolder
-
-    folder = RunFolder.reopen(path)
-    config = folder.config()
-    if folder.summary():
-        return config, folder, None
-    federation = build_federation(config, data_dir, progress=not quiet)
-    return config, folder, build_simulation(config, federation)
-
-
-def _train(run: "tuple[Config, RunFolder, Simulation | None]", as_json: bool, quiet: bool, trackers: Sequence[str]) -> None:
-    from fedpdm.runs.progress import Progress
-    from fedpdm.runs.tracking import open_trackers
-    from fedpdm.runs.train import run as train
-
-    config, folder, simulation = run
-    with contextlib.closing(folder):
-        if simulation is None:
-            _report(folder.path, folder.summary() or {}, as_json, note="This run was complete already.")
-            return
-        with Progress(config.rounds.total, enabled=not quiet) as progress, open_trackers(trackers, folder, config) as tracking:
-
-            def on_rows(rows: list[dict[str, Any]]) -> None:
-                progress.update(rows)
-                tracking.rows(rows)
-
-            try:
-                summary = train(config, folder, simulation, on_rows)
-                tracking.finish(summary)
-            except KeyboardInterrupt:
-                print(f"\nfedpdm: interrupted. Go on with: fedpdm run --resume {folder.path}", file=sys.stderr)
-                sys.exit(130)
-        _report(folder.path, summary, as_json)
+    try:
+        run = train(**what, data_dir=data_dir, progress=not quiet, track=track or ())
+    except KeyboardInterrupt:
+        print(f"\nfedpdm: interrupted. Go on with: fedpdm run --resume {path}", file=sys.stderr)
+        sys.exit(130)
+    _report(run.folder, run.summary, as_json, note)
 
 
 def report_command(

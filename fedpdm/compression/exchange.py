@@ -41,7 +41,8 @@ class Broadcast(NamedTuple):
 class Reports(NamedTuple):
     """The messages of one round as the server sees them, stacked over the participants.
 
-    A message is a vector of the model's shape, or a pytree of such vectors of which the first is the model's.
+    A message is a vector of the model's shape, or a pytree of such vectors of which one is the model's
+    (`Algorithm.model_vector`).
     """
 
     messages: Message  # leaves [participants, *model]

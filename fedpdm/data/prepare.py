@@ -1,6 +1,6 @@
 """From settings to the clients' examples: load, map, clip and deal them. New rows go through the same public map."""
 
-__all__ = ["build_federation", "settled", "prepare", "prepare_rows", "map_row", "radius_of"]
+__all__ = ["build_federation", "prepare", "prepare_rows", "map_row", "radius_of"]
 
 import sys
 from collections.abc import Sequence
@@ -83,20 +83,6 @@ def _deal_persons(data: DataSection, units: np.ndarray) -> list[np.ndarray]:
     for number, own in enumerate(np.array_split(order, data.clients)):
         client[own] = number
     return by_column(client[place])
-
-
-def settled(config: Config, federation: Federation) -> Config:
-    """The settings with the numbers of clients and participants that the federation has: the column's, and all for 0."""
-    clients = federation.clients if config.data.partition == "column" else config.data.clients
-    participants = config.rounds.participants or clients
-    if participants > clients:
-        raise ConfigError(
-            f"rounds.participants={participants} is more than the {clients} clients of {config.data.name}: lower it, or set "
-            "rounds.participants=0 for all of them"
-        )
-    column = federation.schema.client if federation.schema else None
-    data = config.data.model_copy(update={"clients": clients, "client_column": column or config.data.client_column})
-    return config.model_copy(update={"data": data, "rounds": config.rounds.model_copy(update={"participants": participants})})
 
 
 def radius_of(config: Config) -> float | None:

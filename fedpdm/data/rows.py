@@ -88,7 +88,8 @@ def encode_rows(name: str, schema: Schema | None, table: Table) -> tuple[np.ndar
     tuple
         The features, their names, and notes on values that did not fit.
     """
-    schema = adult_schema() if name == "adult" else schema
+    if schema is None and name == "adult":
+        schema = adult_schema()
     if schema is not None:
         rows = encode(schema, table, labelled=False)
         return rows.features, schema.feature_names, rows.notes

@@ -1,6 +1,7 @@
-"""A finished run in a few numbers and a sentence (see docs/run-folder.md)."""
+"""The record of a run, the same for both engines: rows, checkpoints, models with their names, clients, and the summary."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -8,89 +9,172 @@ import numpy as np
 
 from fedpdm.compression.indices import entropy_bits
 from fedpdm.compression.sparsify import coordinate_count
-from fedpdm.config import Config
-from fedpdm.engines.simulation.simulation import Simulation
-from fedpdm.privacy.accounting import sampled_epsilon
+from fedpdm.config import Config, digest
+from fedpdm.data.schema import Schema, to_toml
+from fedpdm.engines.simulation.measures import TestSet, paper_bits
+from fedpdm.rounds import Setup
 from fedpdm.runs.folder import RunFolder
 
-__all__ = ["summarise", "paper_face_value"]
+__all__ = ["NO_GUARANTEE", "Engine", "ModelNames", "RunRecord"]
+
+NO_GUARANTEE = "No privacy mechanism was on: nothing is guaranteed about the examples."
+SCHEMA_COMMENT = "The columns that the model of this run was trained on; `fedpdm predict` encodes new rows by it."
 
 
-def summarise(config: Config, simulation: Simulation, folder: RunFolder, seconds: float) -> dict[str, Any]:
-    """The run in a few numbers (see docs/run-folder.md)."""
-    last = {key: value for row in folder.rows() for key, value in row.items()}
-    summary = {
-        "test_accuracy": round(simulation.test_accuracy(simulation.model), 7),
-        "test_accuracy_averaged": round(simulation.test_accuracy(simulation.averaged_model), 7),
-        "objective": last.get("objective"),
-        "nonzero_fraction": last["nonzero_fraction"],
-        "stationarity": last.get("stationarity"),
-        "rounds": simulation.round,
-        "converged": simulation.converged if config.rounds.tolerance else None,
-        "seconds": round(seconds, 3),
-        "compile_seconds": round(simulation.compile_seconds, 3),
-        **traffic_summary(config, simulation),
-        "mechanism": config.privacy.mechanism,
-        "epsilon": None,
-        "delta": None,
-        "relation": None,
-        "guarantee": "No privacy mechanism was on: this run guarantees nothing about the examples.",
-    }
-    if config.privacy.mechanism == "paper":
-        summary |= paper_summary(config, simulation)
-    summary["remark"] = remark(config, summary, simulation.federation.clients)
-    return summary
+class Engine(Protocol):
+    """What the record reads of an engine: a `Simulation`, or the `Coordinator` of a deployment."""
+
+    setup: Setup
+    round: int
+
+    @property
+    def model(self) -> np.ndarray:
+        """The global model x0."""
+        ...
+
+    @property
+    def averaged_model(self) -> np.ndarray:
+        """The mean of x0 over the tail of the rounds."""
+        ...
+
+    @property
+    def test(self) -> TestSet | None:
+        """What the model is tested with; None where the engine knows no test examples."""
+        ...
+
+    def traffic(self) -> dict[str, int]:
+        """Bytes so far, as encoded: "uplink", "downlink", "index"."""
+        ...
+
+    def taken_part(self) -> np.ndarray:
+        """Participations of every client so far."""
+        ...
 
 
-def traffic_summary(config: Config, simulation: Simulation) -> dict[str, Any]:
+class ModelNames(NamedTuple):
+    """What the rows and columns of a model stand for.
+
+    Attributes
+    ----------
+    class_names, feature_names : tuple of str
+        Row k and column j of the weights; features after the map of the settings.
+    schema : Schema or None
+        The columns of a table. None: those of the data set that the settings name.
+    columns_known : bool
+        Whether schema or data set say how the rows of a table become features. If not, the model takes no table.
+    """
+
+    class_names: tuple[str, ...]
+    feature_names: tuple[str, ...]
+    schema: Schema | None = None
+    columns_known: bool = True
+
+
+class RunRecord:
+    """Keeps what an engine does in a run folder.
+
+    Parameters
+    ----------
+    config : Config
+        The settings, resolved (`fedpdm.setup.resolve`).
+    folder : RunFolder
+        Open, with a manifest.
+    names : ModelNames
+        What the model's rows and columns stand for.
+    """
+
+    def __init__(self, config: Config, folder: RunFolder, names: ModelNames) -> None:
+        self.config, self.folder, self.names, self._digest = config, folder, names, digest(config)
+        if names.schema:
+            folder.keep_schema(to_toml(names.schema, SCHEMA_COMMENT))
+
+    def begin(self, state: Any) -> tuple[Any, int]:
+        """The state and the number of rounds to go on from: those of the checkpoint, or `state` and 0."""
+        return self.folder.load_checkpoint(state, self._digest) or (state, 0)
+
+    def add(self, rows: list[dict[str, Any]]) -> None:
+        """Keep measurements, one row per round."""
+        self.folder.append(rows)
+
+    def checkpoint(self, state: Any, done: int) -> None:
+        """Keep the state after so many rounds."""
+        self.folder.save_checkpoint(state, done, self._digest)
+
+    def finish(
+        self,
+        engine: Engine,
+        seconds: float,
+        compile_seconds: float,
+        clients: dict[str, Any],
+        more: dict[str, Any],
+        fold: Callable[[np.ndarray], np.ndarray] | None = None,
+    ) -> dict[str, Any]:
+        """Write models, clients and summary; returns the summary.
+
+        Parameters
+        ----------
+        engine : Engine
+            The engine at its end.
+        seconds, compile_seconds : float
+            Time for training, and for compiling, apart.
+        clients : dict
+            What clients.json holds.
+        more : dict
+            The guarantee, and what else this engine has to say; it takes the place of the entries that every run has.
+        fold : callable, optional
+            From a model of the features that the engine trains on to one of the features that are named.
+        """
+        summary = self._summary(engine, seconds, compile_seconds) | more
+        about = {
+            "data": self.config.data.name if self.names.columns_known else None,
+            "loss": self.config.problem.loss,
+            "class_names": self.names.class_names,
+            "feature_names": self.names.feature_names,
+        }
+        self.folder.keep_clients(clients)
+        models = {"model": engine.model, "averaged_model": engine.averaged_model}
+        self.folder.finish({name: fold(model) if fold else model for name, model in models.items()}, about, summary)
+        return summary
+
+    def _summary(self, engine: Engine, seconds: float, compile_seconds: float) -> dict[str, Any]:
+        """The run in a few numbers (see docs/run-folder.md)."""
+        last = {key: value for row in self.folder.rows() for key, value in row.items()}
+        problem, test = engine.setup.problem, engine.test
+        models = {"test_accuracy": engine.model, "test_accuracy_averaged": engine.averaged_model}
+        return {
+            **{name: round(test.accuracy(problem, model), 7) if test else None for name, model in models.items()},
+            "objective": last.get("objective"),
+            "nonzero_fraction": last["nonzero_fraction"],
+            "stationarity": last.get("stationarity"),
+            "rounds": engine.round,
+            "converged": None,
+            "seconds": round(seconds, 3),
+            "compile_seconds": round(compile_seconds, 3),
+            **_traffic(self.config, engine),
+            "mechanism": self.config.privacy.mechanism,
+            "epsilon": None,
+            "delta": None,
+            "relation": None,
+            "guarantee": NO_GUARANTEE,
+            "remark": _remark(self.config, last["nonzero_fraction"], len(engine.taken_part())),
+        }
+
+
+def _traffic(config: Config, engine: Engine) -> dict[str, Any]:
     """Bytes as encoded, bits by the paper's formula 32 k T K, and the indices against log2 C(d, k)."""
-    c, size, traffic = config.compression, simulation.model.size, simulation.traffic()
+    links, size, traffic = engine.setup.links, engine.model.size, engine.traffic()
     summary: dict[str, Any] = {"uplink_bytes": traffic["uplink"], "downlink_bytes": traffic["downlink"]}
-    summary |= simulation.paper_bits(config.rounds.total)
+    summary |= paper_bits(links, size, engine.round, config.rounds.participants)
     if traffic["index"]:
-        vectors = len(jax.tree.leaves(simulation.setup.algorithm.gain(jnp.float32(1.0))))
-        least = entropy_bits(size, coordinate_count(c.uplink, size)) * vectors * int(simulation.taken_part().sum())
+        vectors = len(jax.tree.leaves(engine.setup.algorithm.gain(jnp.float32(1.0))))
+        least = entropy_bits(size, coordinate_count(links.uplink, size)) * vectors * int(engine.taken_part().sum())
         summary["index_bits_over_entropy"] = round(8 * traffic["index"] / least, 4)
     return summary
 
 
-def paper_summary(config: Config, simulation: Simulation) -> dict[str, Any]:
-    """Nothing is proven: the nominal figure, and what its noise is worth if Theorem 1's sensitivity is granted."""
-    p = config.privacy
-    face_value = paper_face_value(simulation, p.delta)
-    un_noised = config.compression.kind == "topk" and config.compression.uplink < 1
-    indices = "the indices that are sent depend on values without noise, " if un_noised else ""
-    return {
-        "delta": p.delta,
-        "relation": "add-remove",
-        "epsilon_nominal": p.epsilon,
-        "epsilon_face_value": face_value,
-        "guarantee": (
-            f"Nothing is guaranteed: epsilon = {p.epsilon:g} is nominal (Theorems 1 and 2 of the paper, add-remove). With "
-            f"Theorem 1's sensitivity and the sampling of data granted, the same noise composes to epsilon = {face_value:.4g} "
-            f"at delta = {p.delta:g} (PLD); but that sensitivity does not hold: the dual is un-noised private state, the "
-            f"number of steps depends on the data, {indices}and participations are counted in expectation "
-            "(docs/privacy/published-mechanism.md, `fedpdm privacy audit`)."
-        ),
-    }
-
-
-def paper_face_value(simulation: Simulation, delta: float) -> float:
-    """PLD composition of the noise of the client that spent most, granted Theorem 1's sensitivity and its sampling.
-
-    The granted sampling: a round sees a share q = Q b/|D_i| of the data, as if drawn by Poisson sampling.
-    """
-    spent, times = np.asarray(simulation.state.spent), simulation.taken_part()
-    worst = int(spent.argmax())
-    noise_multiplier = float(np.sqrt(times[worst] / spent[worst]))
-    local = simulation.setup.local
-    share = local.steps * local.batch_size / int(simulation.federation.sizes[worst])
-    return sampled_epsilon(noise_multiplier, share, int(times[worst]), delta, "add-remove")
-
-
-def remark(config: Config, summary: dict[str, Any], clients: int) -> str | None:
+def _remark(config: Config, nonzero_fraction: float, clients: int) -> str | None:
     """Words for a result that the numbers alone would misrepresent."""
-    if summary["nonzero_fraction"] > 0:
+    if nonzero_fraction > 0:
         return None
     scale = clients if config.problem.penalty_scale == "sum" else 1
     advice = "lower problem.gamma"

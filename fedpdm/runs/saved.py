@@ -38,6 +38,8 @@ class SavedModel(NamedTuple):
         The settings of the run, which name that map.
     schema : Schema or None
         What the columns of an own table are.
+    columns_known : bool
+        False for a deployment whose server was told nothing about the columns: then the model takes no rows of a table.
     """
 
     weights: np.ndarray
@@ -45,9 +47,19 @@ class SavedModel(NamedTuple):
     feature_names: tuple[str, ...]
     config: Config
     schema: Schema | None
+    columns_known: bool = True
+
+    def require_columns(self) -> None:
+        """Refuse a model whose columns nobody has named."""
+        if not self.columns_known:
+            raise UserError(
+                "The server of this run was told nothing about the columns of its clients' rows, so the model takes no table: "
+                "train again with the public schema of the rows. `fedpdm export --format csv` writes the weights."
+            )
 
     def features(self, table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
         """The rows as the model sees them, and notes on values that did not fit."""
+        self.require_columns()
         encoded, names, notes = encode_rows(self.config.data.name, self.schema, table)
         return prepare_rows(self.config, encoded, names), notes
 
@@ -105,7 +117,8 @@ def load_model(run: Path, averaged: bool = False) -> SavedModel:
     if "feature_names" not in about:
         raise UserError(f"{folder.model_path} is of an older version, without the names of its features: run again.")
     schema = read_schema(folder.schema_path) if folder.schema_path.is_file() else None
-    return SavedModel(weights, tuple(about["class_names"]), tuple(about["feature_names"]), folder.config(), schema)
+    names = tuple(about["class_names"]), tuple(about["feature_names"])
+    return SavedModel(weights, *names, folder.config(), schema, about["data"] is not None)
 
 
 def _csv(rows: Sequence[Sequence[str]]) -> str:

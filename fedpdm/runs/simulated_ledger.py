@@ -1,19 +1,20 @@
 """A simulated run's ledger: every participation is recorded before it is computed."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from fedpdm.algorithms.local import step_size_at
-from fedpdm.engines.simulation.simulation import Roster, Simulation
+from fedpdm.data.federation import Federation
+from fedpdm.engines.simulation.simulation import Roster
 from fedpdm.privacy.ledger import Ledger, SpendRequest
 from fedpdm.privacy.noise import SEEDED
 from fedpdm.privacy.plan import Plan
+from fedpdm.rounds import Setup
 
-__all__ = ["SimulatedLedger", "open_simulated_ledger", "client_name"]
+__all__ = ["SimulatedLedger", "client_name"]
 
 
 def client_name(client: int) -> str:
@@ -22,18 +23,42 @@ def client_name(client: int) -> str:
 
 
 class SimulatedLedger:
-    """Gives or refuses participations from each client's budget, and adds up what was spent."""
+    """Gives or refuses participations from each client's budget, and adds up what was spent.
 
-    def __init__(self, ledger: Ledger, plan: Plan, simulation: Simulation, job: str):
-        self._ledger, self._plan, self._simulation, self._job = ledger, plan, simulation, job
-        clients = [client_name(i) for i in range(simulation.federation.clients)]
+    It is made before the simulation, which asks it before every release, and opened (`with`) before training.
+
+    Parameters
+    ----------
+    path : Path
+        The ledger's file; it is made when the ledger is opened.
+    job : str
+        What the releases of this run are recorded under.
+    plan, setup, federation
+        The mechanism, the local work and the clients of the simulation.
+    """
+
+    def __init__(self, path: Path, job: str, plan: Plan, setup: Setup, federation: Federation) -> None:
+        self._path, self._job, self._plan, self._setup, self._federation = path, job, plan, setup, federation
+        self._recorded: set[tuple[str, int]] = set()
+        self._ledger: Ledger | None = None
+        self._open = ExitStack()
+        self.refused = 0
+
+    def __enter__(self) -> Self:
+        self._ledger = ledger = self._open.enter_context(Ledger(self._path))
+        plan, clients = self._plan, [client_name(i) for i in range(self._federation.clients)]
         ledger.open_budgets(clients, plan.epsilon, plan.delta, plan.relation)
         # A resumed run repeats rounds with the same keys: the same bits again are not another release.
-        self._recorded = {(row.client, row.round) for row in ledger.rows() if row.job == job}
-        self.refused = 0
+        self._recorded = {(row.client, row.round) for row in ledger.rows() if row.job == self._job}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+        self._ledger = None
 
     def grant(self, start: int, roster: Roster) -> Roster:
         """Record the participations of these rounds; clients whose budget is used up are left out."""
+        assert self._ledger, "a release without an open ledger"
         wanted = [
             (t, place, client_name(client))
             for t, (chosen, present) in enumerate(roster, start)
@@ -52,13 +77,14 @@ class SimulatedLedger:
         return answer
 
     def _request(self, t: int, client: np.integer, name: str) -> SpendRequest:
-        examples = float(self._simulation.federation.slots[client])
-        step_size = float(step_size_at(self._simulation.setup.local, t))
+        examples = float(self._federation.slots[client])
+        step_size = float(step_size_at(self._setup.local, t))
         sensitivity = self._plan.sensitivity(step_size, examples)
         return SpendRequest(name, t, sensitivity, self._plan.cost_multiplier() * sensitivity)
 
     def summary(self) -> dict[str, Any]:
         """The guarantee, from what the ledger holds for the client that spent most."""
+        assert self._ledger, "a summary without an open ledger"
         spent = {client: self._ledger.spent(client)[0] for client in sorted({c for c, _ in self._recorded})}
         epsilon = max(spent.values(), default=0.0)
         plan = self._plan
@@ -69,22 +95,3 @@ class SimulatedLedger:
             "refused_participations": self.refused,
             "guarantee": f"{plan.sentence(epsilon)} {SEEDED}",
         } | ({"schema_epsilon": plan.before[0]} if plan.before[0] else {})
-
-
-class NoLedger:
-    """Stands in where no mechanism spends anything."""
-
-    def summary(self) -> dict[str, Any]:
-        return {}
-
-
-@contextmanager
-def open_simulated_ledger(path: Path, simulation: Simulation, job: str) -> Iterator[SimulatedLedger | NoLedger]:
-    """The books of a run under the sound mechanism, set up to be asked before every release."""
-    if simulation.plan is None:
-        yield NoLedger()
-        return
-    with Ledger(path) as ledger:
-        books = SimulatedLedger(ledger, simulation.plan, simulation, job)
-        simulation.before_release = books.grant
-        yield books

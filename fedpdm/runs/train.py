@@ -1,59 +1,181 @@
 """From settings to a finished run."""
 
+import contextlib
+import functools
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-from fedpdm.config import Config, digest
-from fedpdm.data.schema import to_toml
+from fedpdm.config import Config, digest, load_config
+from fedpdm.data.datasets import DATASETS
+from fedpdm.data.federation import Federation
+from fedpdm.data.prepare import build_federation
+from fedpdm.engines.simulation.build import resolved_simulation
 from fedpdm.engines.simulation.simulation import Simulation
-from fedpdm.errors import UserError
+from fedpdm.errors import ConfigError, UserError
+from fedpdm.problem.penalties import Penalty
 from fedpdm.runs.clients import describe_clients
+from fedpdm.runs.finished import FinishedRun, read_run
 from fedpdm.runs.folder import RunFolder
-from fedpdm.runs.record import summarise
-from fedpdm.runs.simulated_ledger import open_simulated_ledger
+from fedpdm.runs.nominal import nominal_summary
+from fedpdm.runs.progress import Progress
+from fedpdm.runs.record import ModelNames, RunRecord
+from fedpdm.runs.simulated_ledger import SimulatedLedger
+from fedpdm.runs.tracking import check_trackers, open_trackers
+from fedpdm.setup.build import LossFactory
+from fedpdm.setup.resolve import resolve
 
-__all__ = ["OnRows", "run"]
+__all__ = ["OnRows", "new_run_path", "run", "train"]
 
 CHECKPOINT_SECONDS = 2.0
-SCHEMA_COMMENT = "The columns that the model of this run was trained on; `fedpdm predict` encodes new rows by it."
 
 OnRows = Callable[[list[dict[str, Any]]], None]
 
 
+def train(
+    config: Config | str | None = None,
+    out: Path | str | None = None,
+    *,
+    resume: Path | str | None = None,
+    federation: Federation | None = None,
+    loss: LossFactory | None = None,
+    penalty: Penalty | None = None,
+    data_dir: Path | None = None,
+    progress: bool = False,
+    track: Iterable[str] = (),
+) -> FinishedRun:
+    """Train a federated model in a run folder: exactly `fedpdm run`, without its report.
+
+    Parameters
+    ----------
+    config : Config or str
+        The settings, or the name of a preset or of a TOML file.
+    out : path, optional
+        The run folder; it must not hold a run. Default: a new one below runs/.
+    resume : path, optional
+        Go on with the run in this folder, in the place of `config` and `out`. A finished run is returned as it is.
+    federation : Federation, optional
+        The clients' examples. Default: those that the settings name.
+    loss, penalty : optional
+        A custom loss (see `fedpdm.problem.custom_model`) or penalty in the place of the one that the settings name.
+    data_dir : path, optional
+        Where the files of known data sets are looked for.
+    progress : bool
+        Say on standard error what is read and how far training is.
+    track : iterable of str
+        "mlflow", "tensorboard": where else to write measurements.
+
+    Returns
+    -------
+    FinishedRun
+        Model, averaged model, curves, guarantee, summary and folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> settings = ["data.name=digits", "data.clients=5", "rounds.participants=5", "rounds.total=2"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = train(load_config("plain", settings), f"{folder}/run")
+    >>> run.model.shape, run.curves["test_accuracy"][0].tolist()
+    ((10, 65), [1, 2])
+    """
+    trackers = check_trackers(track)
+    build = functools.partial(_simulation, loss=loss, penalty=penalty)
+    if resume is not None:
+        if config is not None or out is not None:
+            raise ConfigError(f"resume={resume} goes on with the settings and folder of that run: give neither config nor out.")
+        return _resumed(Path(resume), federation, build, data_dir, progress, trackers)
+    if config is None:
+        raise ConfigError("train needs settings (config), or the folder of a run to go on with (resume).")
+    chosen = load_config(config) if isinstance(config, str) else config
+    path = Path(out) if out is not None else new_run_path(chosen.data.name)
+    RunFolder.check_free(path)
+    if federation is None:
+        federation = build_federation(chosen, data_dir, progress=progress)
+    chosen = resolve(chosen, federation)
+    simulation = build(chosen, federation, path)
+    with contextlib.closing(RunFolder.create(path, chosen, federation.checksums)) as folder:
+        return _watched(chosen, folder, simulation, progress, trackers)
+
+
+def new_run_path(name: str) -> Path:
+    """A folder below runs/ that does not exist yet, by name and time."""
+    path = Path("runs") / f"{Path(name).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(free for free in itertools.chain([path], others) if not free.exists())
+
+
+def _simulation(
+    config: Config, federation: Federation, path: Path, loss: LossFactory | None, penalty: Penalty | None
+) -> Simulation:
+    """The simulator of resolved settings, whose ledger is in the run folder."""
+    ledger = functools.partial(SimulatedLedger, path / "ledger.sqlite", digest(config))
+    return resolved_simulation(config, federation, loss, penalty, ledger)
+
+
+def _resumed(
+    path: Path,
+    federation: Federation | None,
+    build: Callable[[Config, Federation, Path], Simulation],
+    data_dir: Path | None,
+    progress: bool,
+    trackers: list[str],
+) -> FinishedRun:
+    with contextlib.closing(RunFolder.reopen(path)) as folder:
+        config = folder.config()
+        if folder.summary():
+            return read_run(path)
+        if federation is None:
+            federation = build_federation(config, data_dir, progress=progress)
+        return _watched(config, folder, build(config, federation, path), progress, trackers)
+
+
+def _watched(config: Config, folder: RunFolder, simulation: Simulation, progress: bool, trackers: list[str]) -> FinishedRun:
+    """Run to the end, with progress and trackers."""
+    with Progress(config.rounds.total, enabled=progress) as line, open_trackers(trackers, folder, config) as tracking:
+
+        def on_rows(rows: list[dict[str, Any]]) -> None:
+            line.update(rows)
+            tracking.rows(rows)
+
+        tracking.finish(run(config, folder, simulation, on_rows))
+    return read_run(folder.path)
+
+
 def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRows | None = None) -> dict[str, Any]:
-    """Train, from the folder's checkpoint if there is one, and return the summary that is also written there."""
-    if folder.manifest()["data_checksums"] != simulation.federation.checksums:
-        raise UserError(f"The data of {folder.path} differ from those that the run began with: cannot go on.")
-    if simulation.federation.schema:
-        folder.keep_schema(to_toml(simulation.federation.schema, SCHEMA_COMMENT))
-    with open_simulated_ledger(folder.path / "ledger.sqlite", simulation, job=digest(config)) as books:
-        seconds = _train(folder, simulation, digest(config), on_rows)
-        summary = summarise(config, simulation, folder, seconds) | books.summary()
+    """Run a simulation of resolved settings in an open folder, from its checkpoint if there is one; returns the summary."""
     federation = simulation.federation
-    models = {"model": simulation.model, "averaged_model": simulation.averaged_model}
-    if federation.standard is not None:
-        models = {name: federation.standard.fold(model) for name, model in models.items()}
-    about = {"data": config.data.name, "loss": config.problem.loss}
-    names = {"class_names": federation.class_names, "feature_names": federation.feature_names}
-    folder.keep_clients(describe_clients(simulation))
-    folder.finish(models, about | names, summary)
-    return summary
+    if folder.manifest()["data_checksums"] != federation.checksums:
+        raise UserError(f"The data of {folder.path} differ from those that the run began with: cannot go on.")
+    if simulation.plan and not simulation.ledger:
+        raise ValueError("A run under the sound mechanism needs a ledger: give one to the simulation.")
+    known = federation.schema is not None or config.data.name in DATASETS
+    names = ModelNames(federation.class_names, federation.feature_names, federation.schema, known)
+    record = RunRecord(config, folder, names)
+    with simulation.ledger or contextlib.nullcontext() as ledger:
+        seconds = _advance(record, simulation, on_rows)
+        more = ledger.summary() if ledger else nominal_summary(config, simulation)
+    more["converged"] = simulation.converged if config.rounds.tolerance else None
+    fold = federation.standard.fold if federation.standard else None
+    return record.finish(simulation, seconds, simulation.compile_seconds, describe_clients(simulation), more, fold)
 
 
-def _train(folder: RunFolder, simulation: Simulation, name: str, on_rows: OnRows | None) -> float:
+def _advance(record: RunRecord, simulation: Simulation, on_rows: OnRows | None) -> float:
     """Advance to the end, keeping rows and checkpoints; returns the seconds that it took, without compilation."""
-    state, done = folder.load_checkpoint(simulation.state, name) or (simulation.state, 0)
-    simulation.restore(state, done, folder.path / "clients.log")
+    state, done = record.begin(simulation.state)
+    simulation.restore(state, done, record.folder.path / "clients.log")
     began = saved = time.perf_counter()
     compiled = simulation.compile_seconds
     while not simulation.done:
         rows = simulation.advance()
-        folder.append(rows)
+        record.add(rows)
         if on_rows:
             on_rows(rows)
         if time.perf_counter() - saved > CHECKPOINT_SECONDS or simulation.done:
             simulation.sync()
-            folder.save_checkpoint(simulation.state, simulation.round, name)
+            record.checkpoint(simulation.state, simulation.round)
             saved = time.perf_counter()
     return time.perf_counter() - began - (simulation.compile_seconds - compiled)

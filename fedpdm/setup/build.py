@@ -15,7 +15,7 @@ from fedpdm.compression.links import Links, support_radius
 from fedpdm.config import Config
 from fedpdm.data import Federation
 from fedpdm.data.federation import mask
-from fedpdm.data.prepare import radius_of, settled
+from fedpdm.data.prepare import radius_of
 from fedpdm.data.schema import Cost
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import paper_round_epsilon
@@ -65,11 +65,12 @@ def loss_factory(config: Config) -> LossFactory:
 def build_setup(
     config: Config, federation: Federation, loss: LossFactory | None = None, penalty: Penalty | None = None
 ) -> tuple[Setup, Plan | None]:
-    """Problem, algorithm, local work and mechanism of these settings; the plan is that of the sound mechanism.
+    """Problem, algorithm, local work and mechanism of resolved settings; the plan is that of the sound mechanism.
 
     A custom `loss` (see `fedpdm.problem.custom_model`) or `penalty` takes the place of the one that the settings name.
     """
-    config = settled(config, federation)
+    if not config.rounds.participants:
+        raise ConfigError("rounds.participants=0 stands for all clients: resolve the settings first (fedpdm.setup.resolve).")
     largest = lambda: float(np.linalg.norm(federation.features, axis=2).max())  # noqa: E731
     make_loss = loss or loss_factory(config)
     metric = moments(federation) if config.algorithm.metric == "moments" else None

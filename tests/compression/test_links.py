@@ -18,8 +18,8 @@ from fedpdm.config import load_config, validate
 from fedpdm.data import federation_from_arrays
 from fedpdm.data.prepare import build_federation
 from fedpdm.engines.simulation.build import build_simulation
+from fedpdm.engines.simulation.measures import add_traffic, traffic_totals
 from fedpdm.engines.simulation.simulation import Schedule, Simulation
-from fedpdm.engines.simulation.state import add_traffic, traffic_totals
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.mechanism import no_privacy, paper
 from fedpdm.problem import Problem, penalties, softmax

@@ -16,7 +16,7 @@ from fedpdm.config import Config, load_config, validate
 from fedpdm.data.custom import load_custom
 from fedpdm.data.datasets import ADULT_COLUMNS, encode_adult
 from fedpdm.data.encoding import encode
-from fedpdm.data.prepare import build_federation, settled
+from fedpdm.data.prepare import build_federation
 from fedpdm.data.rows import adult_schema
 from fedpdm.data.schema import read_schema
 from fedpdm.data.tables import read_table, table_from_columns
@@ -26,6 +26,7 @@ from fedpdm.report.model import view_model
 from fedpdm.report.reading import read_folders
 from fedpdm.runs.folder import read_models
 from fedpdm.runs.saved import SavedModel, load_model
+from fedpdm.setup.resolve import resolve
 
 HOSPITAL = Path(__file__).parents[2] / "examples" / "hospital"
 SCHEMA = HOSPITAL / "hospital.schema.toml"
@@ -289,7 +290,7 @@ def test_every_client_keeps_its_rows_and_gives_its_share_of_tests(hospital):
     assert federation.client_names == ("Aarau", "Bern", "Chur", "Davos", "Esch", "Fribourg")
     assert federation.sizes.tolist() == [315, 458, 195, 135, 262, 285]
     assert len(federation.test_labels) == 550
-    assert settled(config, federation).rounds.participants == 6
+    assert resolve(config, federation).rounds.participants == 6
     again = build_federation(config, progress=False)
     np.testing.assert_array_equal(federation.features, again.features)
     other = build_federation(table_config(hospital, "data.partition_seed=1"), progress=False)

@@ -1,6 +1,7 @@
 """Cohorts in the simulator: a virtual client of sums, the same arithmetic as a deployment, and what is refused."""
 
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +12,15 @@ from fedpdm.algorithms.local import Examples
 from fedpdm.compression.sizes import HEADER_BYTES
 from fedpdm.config import load_config
 from fedpdm.data import federation_from_arrays
-from fedpdm.engines.simulation.build import build_simulation
+from fedpdm.engines.simulation.build import build_simulation, resolved_simulation
 from fedpdm.errors import ConfigError
 from fedpdm.participation import cohort_roster, cohort_table
 from fedpdm.privacy.mechanism import Release
 from fedpdm.privacy.sharing import from_words
 from fedpdm.rounds import client_key, client_round, cohort_round
+from fedpdm.runs.simulated_ledger import SimulatedLedger
 from fedpdm.setup.build import build_setup
+from fedpdm.setup.resolve import resolve
 
 BASE = (
     "data.name=digits",
@@ -57,7 +60,7 @@ def federation(clients=8, sizes=None, features=6, seed=0):
 
 
 def settings(*more):
-    return load_config("plain", [*BASE, *more])
+    return resolve(load_config("plain", [*BASE, *more]))
 
 
 def test_a_sum_is_the_weighted_mean_of_the_members_solutions_to_the_last_lattice_step():
@@ -73,7 +76,7 @@ def test_a_sum_is_the_weighted_mean_of_the_members_solutions_to_the_last_lattice
     keys = jax.vmap(lambda c: client_key(0, 0, c))(jnp.arange(4))
     present = jnp.array([True, True, False, True])
     result = jax.jit(partial(cohort_round, setup))(examples, present, state, broadcast, 0, keys)
-    alone = setup._replace(privacy=build_setup(load_config("plain", [*BASE[:13]]), data)[0].privacy)
+    alone = setup._replace(privacy=build_setup(resolve(load_config("plain", [*BASE[:13]])), data)[0].privacy)
     one = jax.jit(lambda i: client_round(alone, examples._replace(client=i), state, broadcast, 0, keys[0]).local_model)
     solutions = [one(jnp.int32(i)) for i in (0, 1, 3)]
     weights = np.array([10, 20, 40]) / 25
@@ -112,7 +115,7 @@ def test_one_example_moves_a_contribution_by_no_more_than_the_sensitivity():
     solve = jax.jit(
         lambda features, client, x0, dual: (
             client_round(
-                setup._replace(privacy=build_setup(load_config("plain", [*BASE[:13]]), data)[0].privacy),
+                setup._replace(privacy=build_setup(resolve(load_config("plain", [*BASE[:13]])), data)[0].privacy),
                 Examples(features, jnp.asarray(data.labels), jnp.asarray(data.sizes), client),
                 algorithm.init_client(x0)._replace(dual=dual),
                 algorithm.broadcast(algorithm.init_server(x0, 1)),
@@ -151,9 +154,13 @@ def test_training_with_cohorts_learns_and_says_both_figures(tmp_path):
 
 
 def test_a_cohort_with_too_few_members_stays_closed():
-    simulation = build_simulation(settings(), federation())
+    class OneIsMissing(SimulatedLedger):
+        def grant(self, start, roster):
+            return [(who, np.arange(8) % 4 > 0) for who, _ in roster]
+
+    ledger = partial(OneIsMissing, Path(), "job")
+    simulation = resolved_simulation(settings(), federation(), ledger=ledger)
     before = simulation.model.copy()
-    simulation.before_release = lambda start, roster: [(who, np.arange(8) % 4 > 0) for who, _ in roster]
     rows = list(simulation.run())
     assert rows[0]["participants"] == 6
     np.testing.assert_array_equal(simulation.model, before)

@@ -15,6 +15,7 @@ from fedpdm.engines.flower.job import Job, job_toml, make_job
 from fedpdm.engines.flower.protocol import REFUSALS, Reply, Request
 from fedpdm.engines.flower.server.coordinator import Coordinator
 from fedpdm.engines.flower.server.run_folder import open_run
+from fedpdm.engines.simulation.measures import TestSet
 from fedpdm.privacy.ledger import Ledger, Spend
 
 # Every answer compiles its two programs, as a process of its own would; this makes it a matter of reading them.
@@ -107,10 +108,10 @@ def give(node: Node, *jobs: Job) -> None:
         path.write_text(job_toml(job))
 
 
-def coordinator(folder: Path, job: Job) -> Coordinator:
+def coordinator(folder: Path, job: Job, test: TestSet | None = None) -> Coordinator:
     run = open_run(folder, job, {})
     run.close()  # a test may open the same folder again, as a server does after a crash
-    return Coordinator(job, run, None)
+    return Coordinator(job, run, test)
 
 
 def one_round(server: Coordinator, nodes: list[Node]) -> tuple[dict[str, Any], list[str]]:

@@ -26,6 +26,7 @@ from fedpdm.engines.flower.processes.status import client_status
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.privacy.ledger import Ledger
 from fedpdm.runs.folder import read_models
+from fedpdm.runs.saved import load_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 SETTINGS: dict[str, Any] = {
@@ -140,6 +141,8 @@ def test_the_model_of_real_processes_is_the_simulators(site: Site) -> None:
     np.testing.assert_allclose(read_models(out)["model"], simulation.model, atol=2e-6)
     assert summary["test_accuracy"] == pytest.approx(rows[-1]["test_accuracy"], abs=1e-6)
     assert (summary["uplink_bytes"], summary["downlink_bytes"]) == (rows[-1]["uplink_bytes"], rows[-1]["downlink_bytes"])
+    saved, federation = load_model(out), simulation.federation
+    assert (saved.class_names, saved.feature_names) == (federation.class_names, federation.feature_names)
 
 
 def test_an_unregistered_node_and_one_that_trusts_another_authority_stay_outside(site: Site) -> None:

@@ -17,7 +17,7 @@ from fedpdm.algorithms.local import solve
 from fedpdm.config import Config, digest, validate
 from fedpdm.data import Federation
 from fedpdm.data.prepare import build_federation
-from fedpdm.engines.simulation.build import build_simulation
+from fedpdm.engines.simulation.build import build_simulation, resolved_simulation
 from fedpdm.engines.simulation.simulation import Schedule, Simulation
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import (
@@ -34,6 +34,7 @@ from fedpdm.privacy.sensitivity import Curvature
 from fedpdm.problem import Problem, penalties, softmax
 from fedpdm.rounds import ClientResult, Setup, client_round
 from fedpdm.runs.folder import RunFolder, read_models
+from fedpdm.runs.simulated_ledger import SimulatedLedger
 from fedpdm.runs.train import run
 from fedpdm.setup.build import build_setup
 
@@ -94,16 +95,17 @@ def some_state(seed: int = 3) -> tuple[Any, jax.Array]:
 COMPILED: dict[str, Any] = {}
 
 
-def simulate(config: Config, federation: Federation) -> Simulation:
-    """A new simulation; what is compiled for the same settings is shared, for it depends on nothing else."""
-    simulation = build_simulation(config, federation)
+def simulate(config: Config, federation: Federation, path: Path | None = None) -> Simulation:
+    """A new simulation, with a ledger in the folder `path`; what is compiled for the same settings is shared."""
+    ledger = functools.partial(SimulatedLedger, path / "ledger.sqlite", digest(config)) if path else None
+    simulation = resolved_simulation(config, federation, ledger=ledger)
     simulation._compiled = COMPILED.setdefault(digest(config), simulation._compiled)
     return simulation
 
 
 def train(path: Path, federation: Federation, settings: dict[str, Any]) -> tuple[dict[str, Any], Simulation]:
     config = configure(settings)
-    simulation = simulate(config, federation)
+    simulation = simulate(config, federation, path)
     exists = (path / "manifest.json").exists()
     folder = RunFolder.reopen(path) if exists else RunFolder.create(path, config, federation.checksums)
     summary = run(config, folder, simulation)
@@ -349,7 +351,9 @@ def test_the_ledger_refuses_what_the_roster_would_allow(tmp_path, digits):
     """The last line of defence: without the cap of the roster, the budget alone keeps clients away."""
     config = configure(UNEVEN)
     capped = simulate(config, digits)
-    simulation = Simulation(capped.setup, digits, capped.schedule._replace(cap=0), capped.plan)
+    assert capped.plan
+    ledger = SimulatedLedger(tmp_path / "ledger.sqlite", digest(config), capped.plan, capped.setup, digits)
+    simulation = Simulation(capped.setup, digits, capped.schedule._replace(cap=0), capped.plan, ledger=ledger)
     simulation._compiled = capped._compiled
     assert simulation.plan
     folder = RunFolder.create(tmp_path, config, digits.checksums)
@@ -402,7 +406,7 @@ def test_a_resumed_run_keeps_what_was_spent(tmp_path, digits):
     config = configure(SHORT)
     folder = RunFolder.create(path, config, digits.checksums)
     with pytest.raises(Killed):
-        run(config, folder, simulate(config, digits), on_rows=kill)
+        run(config, folder, simulate(config, digits, path), on_rows=kill)
     folder.close()
     assert len(ledger_rows(path)) == 40
     again, simulation = train(path, digits, SHORT)

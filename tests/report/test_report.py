@@ -15,8 +15,6 @@ from browser import look, open_browser
 from safetensors.numpy import save_file
 
 from fedpdm.config import load_config
-from fedpdm.data.prepare import build_federation
-from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.errors import UserError
 from fedpdm.privacy.accounting import epsilon_of
 from fedpdm.privacy.ledger import Ledger
@@ -25,8 +23,8 @@ from fedpdm.report.charts import make_charts
 from fedpdm.report.model import view_model
 from fedpdm.report.reading import read_folders
 from fedpdm.report.words import guarantee
-from fedpdm.runs.folder import RunFolder, read_about, read_models
-from fedpdm.runs.train import run
+from fedpdm.runs.folder import read_about, read_models
+from fedpdm.runs.train import train as train_run
 
 SMALL = ["data.name=digits", "data.clients=10", "rounds.participants=4", "rounds.total=6", "metrics.diagnose_every=2"]
 PAPER = ["privacy.mechanism=paper", "privacy.epsilon=1.0", "local.steps=5"]
@@ -34,13 +32,7 @@ CLAIMS = Path(__file__).parents[2] / "docs" / "results" / "paper"
 
 
 def train(path: Path, preset: str, settings: list[str]) -> Path:
-    config = load_config(preset, [*SMALL, *settings])
-    federation = build_federation(config)
-    simulation = build_simulation(config, federation)
-    folder = RunFolder.create(path, config, federation.checksums)
-    run(config, folder, simulation)
-    folder.close()
-    return path
+    return train_run(load_config(preset, [*SMALL, *settings]), path).folder
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fedpdm
 from fedpdm.config import digest, load_config
-from fedpdm.data.prepare import build_federation
-from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.runs.folder import RunFolder, read_models
-from fedpdm.runs.train import run
 
 DIGITS = [
     "data.name=digits",
@@ -44,12 +42,7 @@ SUMMARY_KEYS = {
 
 
 def train(path: Path, *settings: str) -> RunFolder:
-    config = load_config("plain", [*DIGITS, *settings])
-    simulation = build_simulation(config, build_federation(config, progress=False))
-    folder = RunFolder.create(path, config, simulation.federation.checksums)
-    run(config, folder, simulation)
-    folder.close()
-    return folder
+    return RunFolder(fedpdm.train(load_config("plain", [*DIGITS, *settings]), path).folder)
 
 
 def command(*arguments: str) -> list[str]:

@@ -23,11 +23,12 @@ from fedpdm.data.basis import DRAWINGS
 from fedpdm.data.features import make_map, options_of
 from fedpdm.data.schema import Schema
 from fedpdm.engines.flower.protocol import LONGEST_OFFER
-from fedpdm.engines.flower.setting import agreed, check_bounds, deployed_setup
+from fedpdm.engines.flower.setting import check_bounds, deployed_setup
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import noise_multiplier_for
 from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup
+from fedpdm.setup.resolve import resolve
 
 __all__ = ["Evaluation", "Job", "make_job", "parse_job", "read_job", "job_toml", "schema_digest"]
 
@@ -86,7 +87,7 @@ class Job(Section):
     @property
     def config(self) -> Config:
         """The settings, with the number of participants that 0 stands for."""
-        return agreed(self.settings)
+        return resolve(self.settings)
 
     @cached_property
     def setup(self) -> tuple[Setup, Plan | None]:

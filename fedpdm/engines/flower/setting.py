@@ -8,7 +8,7 @@ from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup
 from fedpdm.setup.build import loss_factory, plain_setup, with_sound_mechanism
 
-__all__ = ["agreed", "check_bounds", "deployed_setup"]
+__all__ = ["check_bounds", "deployed_setup"]
 
 # What a job may ask of a node. Beyond it, numbers overflow or take a node's memory, time or disk.
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -43,12 +43,6 @@ def check_bounds(config: Config) -> None:
         value = getattr(getattr(config, section), name, None)  # an option of what was not chosen is not there
         if value is not None and not least <= value <= most:
             raise ConfigError(f"{key}={value!r:.40} is out of bounds: a deployment takes {least:g} to {most:g}.")
-
-
-def agreed(config: Config) -> Config:
-    """The settings with the number of participants that 0 stands for."""
-    participants = config.rounds.participants or config.data.clients
-    return config.model_copy(update={"rounds": config.rounds.model_copy(update={"participants": participants})})
 
 
 def deployed_setup(config: Config, examples: int) -> tuple[Setup, Plan | None]:

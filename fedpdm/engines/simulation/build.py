@@ -1,28 +1,55 @@
 """The simulator of a config."""
 
 import math
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
 
 from fedpdm.config import Config
 from fedpdm.data import Federation
-from fedpdm.data.prepare import radius_of, settled
-from fedpdm.engines.simulation.simulation import Schedule, Simulation
+from fedpdm.data.prepare import radius_of
+from fedpdm.engines.simulation.simulation import ReleaseLedger, Schedule, Simulation
 from fedpdm.errors import ConfigError
+from fedpdm.privacy.plan import Plan
 from fedpdm.problem.penalties import Penalty
+from fedpdm.rounds import Setup
 from fedpdm.setup.build import LossFactory, build_setup
+from fedpdm.setup.resolve import resolve
 from fedpdm.setup.shares import shares_of
 from fedpdm.setup.standardise import standardised
 
-__all__ = ["build_simulation"]
+__all__ = ["LedgerFactory", "build_simulation", "resolved_simulation"]
+
+# makes the ledger of a simulation under the sound mechanism
+LedgerFactory = Callable[[Plan, Setup, Federation], ReleaseLedger]
 
 
 def build_simulation(
     config: Config, federation: Federation, loss: LossFactory | None = None, penalty: Penalty | None = None
 ) -> Simulation:
-    """The simulator, ready to run these settings on this federation; `loss` and `penalty` as in `build_setup`."""
-    config = settled(config, federation)
+    """The simulator, ready to run these settings on this federation; it keeps no ledger.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+    federation : Federation
+        The clients' examples.
+    loss, penalty : optional
+        As in `build_setup`.
+    """
+    return resolved_simulation(resolve(config, federation), federation, loss, penalty)
+
+
+def resolved_simulation(
+    config: Config,
+    federation: Federation,
+    loss: LossFactory | None = None,
+    penalty: Penalty | None = None,
+    ledger: LedgerFactory | None = None,
+) -> Simulation:
+    """`build_simulation` for settings that are resolved (`fedpdm.setup.resolve`), with the ledger that `ledger` makes."""
     r = config.rounds
     federation = standardised(config, federation)
     setup, plan = build_setup(config, federation, loss, penalty)
@@ -40,7 +67,8 @@ def build_simulation(
         tolerance=r.tolerance,
         **config.metrics.model_dump(),
     )
-    return Simulation(setup, federation, schedule, plan, shares_of(config, federation))
+    made = ledger(plan, setup, federation) if ledger and plan else None
+    return Simulation(setup, federation, schedule, plan, shares_of(config, federation), ledger=made)
 
 
 def within_radius(federation: Federation, radius: float) -> Federation:

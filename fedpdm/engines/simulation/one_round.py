@@ -12,7 +12,8 @@ from jax.sharding import Mesh, PartitionSpec
 from fedpdm.algorithms.base import Broadcast, Reports, element_wise_mean, replace_rows
 from fedpdm.compression.links import send_down, shared_support
 from fedpdm.engines.simulation.cohorts import share_bytes, work_of_cohorts
-from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState, Who, add_traffic
+from fedpdm.engines.simulation.measures import add_traffic
+from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState, Who
 from fedpdm.rounds import ClientResult, Setup, client_key, client_round, server_round, travel_at
 
 __all__ = ["FLOAT_COLUMNS", "INTEGER_COLUMNS", "device_mesh", "one_round"]

@@ -7,7 +7,7 @@ It adds nothing to the algorithm but the gather and scatter of the clients' stat
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,22 +16,20 @@ from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
 from fedpdm.compression.links import first_downlink
-from fedpdm.compression.sparsify import coordinate_count
 from fedpdm.data.federation import Federation
 from fedpdm.engines.simulation.client_store import ClientStore
 from fedpdm.engines.simulation.cohorts import cohort_rows, state_rows
+from fedpdm.engines.simulation.measures import LINKS, TestSet, make_row, paper_bits, tail_average, tail_start, traffic_totals
 from fedpdm.engines.simulation.one_round import FLOAT_COLUMNS, INTEGER_COLUMNS, device_mesh, one_round
 from fedpdm.engines.simulation.programs import shared_program
 from fedpdm.engines.simulation.state import (
-    LINKS,
     DeviceData,
     Schedule,
     SimulationState,
     Who,
     initial_model,
-    remembers,
     rows_of,
-    traffic_totals,
+    server_rows,
     with_rows,
 )
 from fedpdm.errors import ConfigError, DivergedError
@@ -41,13 +39,27 @@ from fedpdm.problem.objective import accuracy, local_objectives
 from fedpdm.rounds import Setup
 from fedpdm.theory import stationarity
 
-__all__ = ["Roster", "Schedule", "Simulation", "SimulationState"]
+__all__ = ["ReleaseLedger", "Roster", "Schedule", "Simulation", "SimulationState"]
 
 LARGE = 2**30  # bytes: what clients keep, or hold, beyond this is brought in for the participants of a call only
 
 Arrays = tuple[Array, ...]
-# (first round, roster) -> roster: asked before anything of these rounds is computed
-BeforeRelease = Callable[[int, Roster], Roster]
+
+
+class ReleaseLedger(Protocol):
+    """What a simulation asks before every release; it is open (`with`) while the simulation runs."""
+
+    def grant(self, start: int, roster: Roster) -> Roster:
+        """Record the releases of the rounds from `start` on, before they are computed; returns who may take part."""
+        ...
+
+    def summary(self) -> dict[str, Any]:
+        """The guarantee, from what was recorded."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 class Simulation:
@@ -77,9 +89,11 @@ class Simulation:
         schedule: Schedule,
         plan: Plan | None = None,
         shares: np.ndarray | None = None,
+        *,
+        ledger: ReleaseLedger | None = None,
     ):
         _check(setup, federation, schedule)
-        self.setup, self.federation, self.plan, self.shares = setup, federation, plan, shares
+        self.setup, self.federation, self.plan, self.shares, self.ledger = setup, federation, plan, shares, ledger
         self.compile_seconds, self.compilations = 0.0, 0
         self._compiled: dict[object, Callable[..., Any]] = {}
         self._store: ClientStore | None = None
@@ -120,7 +134,14 @@ class Simulation:
         return self._mesh.size if self._mesh else 1
 
     def restart(self, seed: int) -> None:
-        """Begin again with another seed; what was compiled serves again."""
+        """Begin again with another seed; what was compiled serves again.
+
+        A simulation with a ledger refuses: the ledger would take the new releases for the old ones.
+        """
+        if self.ledger:
+            raise ConfigError(
+                f"A simulation with a ledger cannot restart with seed {seed}: build another one, with another job."
+            )
         self._begin(self.schedule._replace(seed=seed))
 
     def _begin(self, schedule: Schedule) -> None:
@@ -132,7 +153,6 @@ class Simulation:
             self._roster = cohort_roster(s.sampling, size=s.cohort_size, fixed=s.fixed_cohorts, **how)
         else:
             self._roster = roster(s.sampling, **how)
-        self.before_release: BeforeRelease | None = None
         self.state = self._initial_state()
 
     @property
@@ -147,8 +167,7 @@ class Simulation:
     @property
     def averaged_model(self) -> np.ndarray:
         """The mean of x0 over the tail of the rounds (x0 itself before the tail begins)."""
-        count = self.round - self._tail_start
-        return np.asarray(self.state.tail_sum) / count if count > 0 else self.model
+        return tail_average(self.state.tail_sum, self.model, self.round, self._tail_start)
 
     def run(self) -> Iterator[dict[str, Any]]:
         """Train to the end; yields one row of measurements per round."""
@@ -213,7 +232,7 @@ class Simulation:
         """Store the rows of a call's participants; what is left is small."""
         if not self._store:
             return state
-        window, rows = np.unique(chosen), rows_of(state)
+        window, rows = np.unique(chosen), rows_of(self.setup.algorithm, state)
         self._store.append(window, jax.tree.map(np.asarray, rows))
         return with_rows(state, jax.tree.map(lambda leaf: leaf[:0], rows))._replace(stored=jnp.int32(self._store.length))
 
@@ -264,8 +283,8 @@ class Simulation:
 
     def _decide(self, start: int, stop: int) -> None:
         """Settle who takes part in rounds start..stop-1."""
-        if self.before_release:
-            self._roster[start:stop] = self.before_release(start, self._roster[start:stop])
+        if self.ledger:
+            self._roster[start:stop] = self.ledger.grant(start, self._roster[start:stop])
 
     def _who(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Chosen clients and who of them takes part, for rounds start..stop-1, padded to the length of a chunk."""
@@ -274,23 +293,22 @@ class Simulation:
         rows += [rows[-1]] * (self.schedule.chunk - len(rows))
         return np.stack([chosen for chosen, _ in rows]), np.stack([present for _, present in rows])
 
+    @property
+    def test(self) -> TestSet:
+        """The examples that the model is tested with."""
+        return TestSet(*self._test)
+
     def test_accuracy(self, model: np.ndarray) -> float:
         """Test accuracy of any model of this problem."""
-        return float(accuracy(self.setup.problem, jnp.asarray(model), *self._test))
+        return self.test.accuracy(self.setup.problem, model)
 
     def traffic(self) -> dict[str, int]:
         """Bytes so far, as encoded: "uplink", "downlink", and "index" for the indices within the uplink."""
         return traffic_totals(np.asarray(self.state.traffic))
 
-    def paper_bits(self, rounds: int) -> dict[str, int]:
-        """Bits of the first `rounds` rounds by the paper's formula 32 k T K, each way."""
-        links, size = self.setup.links, self.state.server.x0.size
-        each = {"uplink": coordinate_count(links.uplink, size), "downlink": coordinate_count(links.downlink, size)}
-        return {f"{link}_bits_paper": 32 * k * rounds * self.schedule.participants for link, k in each.items()}
-
     @property
     def _tail_start(self) -> int:
-        return min(int(self.schedule.rounds * (1 - self.schedule.tail)), self.schedule.rounds - 1)
+        return tail_start(self.schedule.rounds, self.schedule.tail)
 
     def _first_model(self, seed: Any) -> Array:
         initial = self.setup.problem.loss.initial
@@ -299,8 +317,8 @@ class Simulation:
     def _first_rows(self, seed: Any) -> dict[str, Any]:
         """All that is kept of one client before it takes part: see `rows_of`."""
         x0, algorithm = self._first_model(seed), self.setup.algorithm
-        server = algorithm.init_server(x0, 1)
-        return {"clients": algorithm.init_client(x0)} | ({"memory": server.memory[0]} if remembers(server) else {})
+        rows = server_rows(algorithm, algorithm.init_server(x0, 1))
+        return {"clients": algorithm.init_client(x0), "server": {name: table[0] for name, table in rows.items()}}
 
     def _initial_state(self) -> SimulationState:
         x0 = self._first_model(self.schedule.seed)
@@ -316,7 +334,7 @@ class Simulation:
         stays = 0 if self._stores else rows
         server = algorithm.init_server(x0, rows)
         return SimulationState(
-            server._replace(memory=server.memory[:stays]) if remembers(server) else server,
+            server._replace(**{name: table[:stays] for name, table in server_rows(algorithm, server).items()}),
             clients=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (stays, *leaf.shape)), algorithm.init_client(x0)),
             local_models=jnp.broadcast_to(x0, (clients if self._measures else 0, *x0.shape)),
             tail_sum=jnp.zeros_like(x0),
@@ -385,13 +403,13 @@ class Simulation:
             )
 
     def _row(self, t: int, measured: dict[str, np.ndarray], start: int) -> dict[str, Any]:
-        row: dict[str, Any] = {"round": t + 1, "participants": int(self._roster[t][1].sum())}
-        for name in (*FLOAT_COLUMNS, *INTEGER_COLUMNS):
-            value = measured[name][t - start].item()
-            if name != "bad_client" and value == value:  # a NaN is a measurement that was not due
-                row[name] = float(f"{value:.7g}") if name in FLOAT_COLUMNS else value
-        totals = traffic_totals(measured["traffic"][t - start])
-        return row | {"uplink_bytes": totals["uplink"], "downlink_bytes": totals["downlink"]} | self.paper_bits(t + 1)
+        integers = {name: int(measured[name][t - start]) for name in INTEGER_COLUMNS if name != "bad_client"}
+        return make_row(
+            {"round": t + 1, "participants": int(self._roster[t][1].sum()), **integers},
+            {name: measured[name][t - start].item() for name in FLOAT_COLUMNS},
+            traffic_totals(measured["traffic"][t - start]),
+            paper_bits(self.setup.links, self.state.server.x0.size, t + 1, self.schedule.participants),
+        )
 
 
 def _check(setup: Setup, federation: Federation, schedule: Schedule) -> None:

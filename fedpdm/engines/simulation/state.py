@@ -1,33 +1,27 @@
-"""What a simulated run consists of between two calls: schedule, state, participants, and bytes so far."""
+"""What a simulated run consists of between two calls: schedule, state, participants."""
 
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
+from fedpdm.algorithms.base import Algorithm
 from fedpdm.algorithms.local import Examples
 from fedpdm.compression.links import Downlink
 
 __all__ = [
-    "LINKS",
     "DeviceData",
     "Schedule",
     "SimulationState",
     "Who",
-    "add_traffic",
     "initial_model",
-    "remembers",
     "rows_of",
-    "traffic_totals",
+    "server_rows",
     "with_rows",
 ]
 
 INITIAL_SCALE = 0.01
 CHUNK = 10  # rounds in one call where nothing is diagnosed
-LINKS = ("uplink", "downlink", "index")  # what is counted: bytes each way, and those of the uplink's indices
-MEBIBYTE = 20  # bits; totals are kept in two words, as 32 bits would not do
 
 
 class Schedule(NamedTuple):
@@ -122,31 +116,17 @@ def initial_model(seed: int, shape: tuple[int, int]) -> Array:
     return INITIAL_SCALE * jax.random.normal(key, shape)
 
 
-def remembers(server: Any) -> bool:
-    """Whether the server keeps a row of its own per client, which is then called its memory."""
-    return hasattr(server, "memory") and len(server.memory) > 0
+def server_rows(algorithm: Algorithm, server: Any) -> dict[str, Array]:
+    """The server's table with a row per client, by its name; empty if there is none, or no row in it."""
+    name = algorithm.server_table
+    return {name: getattr(server, name)} if name and len(getattr(server, name)) else {}
 
 
-def rows_of(state: SimulationState) -> dict[str, Any]:
+def rows_of(algorithm: Algorithm, state: SimulationState) -> dict[str, Any]:
     """The tables with a row per client that go to the store, without the models that are kept for the diagnosis alone."""
-    return {"clients": state.clients} | ({"memory": state.server.memory} if remembers(state.server) else {})
+    return {"clients": state.clients, "server": server_rows(algorithm, state.server)}
 
 
 def with_rows(state: SimulationState, rows: dict[str, Any]) -> SimulationState:
     """The same with other rows in these tables."""
-    server = state.server._replace(memory=rows["memory"]) if "memory" in rows else state.server
-    return state._replace(clients=rows["clients"], server=server)
-
-
-def traffic_totals(traffic: np.ndarray) -> dict[str, int]:
-    """Bytes by link."""
-    return {name: (int(high) << MEBIBYTE) + int(low) for name, (high, low) in zip(LINKS, traffic, strict=True)}
-
-
-def add_traffic(traffic: Array, sizes: Array) -> Array:
-    """The totals `[links, 2]` with every message's bytes `[links, messages]` added."""
-    half = MEBIBYTE // 2  # so that a million messages do not overflow a word
-    low = traffic[:, 1] + jnp.sum(sizes & (2**half - 1), axis=1)
-    middle = jnp.sum((sizes >> half) & (2**half - 1), axis=1) + (low >> half)
-    high = traffic[:, 0] + jnp.sum(sizes >> MEBIBYTE, axis=1) + (middle >> half)
-    return jnp.stack([high, ((middle & (2**half - 1)) << half) + (low & (2**half - 1))], axis=1)
+    return state._replace(clients=rows["clients"], server=state.server._replace(**rows["server"]))

@@ -37,9 +37,10 @@ def export_onnx(model: SavedModel) -> bytes:
     require_extra("onnx", "onnx", "An ONNX file")
     import onnx
 
+    model.require_columns()
     data = model.config.data
     graph = Graph()
-    schema = adult_schema() if data.name == "adult" else model.schema
+    schema = model.schema or (adult_schema() if data.name == "adult" else None)
     names = input_names(data.name, model.schema)
     columns, bias = _pixels(graph, model, names) if schema is None else _columns(graph, schema)
     columns, bias = _scale(graph, data.scaling, names, columns, bias)

@@ -117,7 +117,7 @@ def _test_data(job: Job, options: ServerOptions) -> tuple[Any, dict[str, str]]:
     if job.config.data.name not in DATASETS:
         return None, {}
     from fedpdm.data.prepare import build_federation
-    from fedpdm.engines.flower.server.coordinator import TestSet
+    from fedpdm.engines.simulation.measures import TestSet
 
     known = build_federation(job.config, Path(options.data_dir) if options.data_dir else None, progress=False)
     return TestSet(known.test_features, known.test_labels), known.checksums

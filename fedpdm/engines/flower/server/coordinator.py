@@ -3,6 +3,7 @@
 It knows nothing of Flower: `requests` says what to send, `take` is given what came in.
 """
 
+import math
 import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -14,22 +15,33 @@ from jax import Array
 
 from fedpdm.compression.links import Downlink, first_downlink, send_down, shared_support
 from fedpdm.compression.messages import Received, encode_broadcast, receive
-from fedpdm.compression.sparsify import coordinate_count
-from fedpdm.config import digest
+from fedpdm.data.datasets import DATASETS
+from fedpdm.data.rows import input_names
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Reply, Request
 from fedpdm.engines.flower.server.evaluations import Evaluations
 from fedpdm.engines.flower.server.replies import NodeAnswer, valid_replies
-from fedpdm.engines.flower.server.run_folder import NOISE_NOTES
+from fedpdm.engines.flower.server.run_folder import NOISE_NOTES, describe_asked
+from fedpdm.engines.simulation.measures import (
+    LINKS,
+    TestSet,
+    add_traffic,
+    make_row,
+    paper_bits,
+    tail_average,
+    tail_start,
+    traffic_totals,
+)
 from fedpdm.engines.simulation.state import initial_model
 from fedpdm.errors import UserError
 from fedpdm.participation import roster
 from fedpdm.privacy.accounting import compose_gdp, effective_multiplier, gdp_epsilon
-from fedpdm.problem.objective import accuracy
+from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import server_round, travel_at
 from fedpdm.runs.folder import RunFolder
+from fedpdm.runs.record import ModelNames, RunRecord
 
-__all__ = ["Coordinator", "CoordinatorState", "TestSet"]
+__all__ = ["Coordinator", "CoordinatorState"]
 
 NAME_BYTES = 16  # of a message's name
 
@@ -43,22 +55,26 @@ class CoordinatorState(NamedTuple):
     accepted: Array  # [clients, 16] uint8: the name of each client's last message that was used; zeros: none
     asked: Array  # [clients] how often each client was asked: an upper bound on its participations
     used: Array  # [clients] how many of its messages were used
-    traffic: Array  # [2] mebibytes and bytes, up; [2] down
-
-
-class TestSet(NamedTuple):
-    """What the server measures accuracy with; nobody's private data."""
-
-    features: np.ndarray
-    labels: np.ndarray
+    traffic: Array  # [links, 2]: mebibytes and bytes so far
 
 
 class Coordinator:
-    """The rounds of one job, from the folder's checkpoint if there is one."""
+    """The rounds of one job, from the folder's checkpoint if there is one.
+
+    Parameters
+    ----------
+    job : Job
+        Settings, names and schema, as the clients hold them.
+    folder : RunFolder
+        The server's run folder.
+    test : TestSet or None
+        What the server measures accuracy with; nobody's private data.
+    """
 
     def __init__(self, job: Job, folder: RunFolder, test: TestSet | None):
         self.job, self.config, self.folder, self.noise, self.test = job, job.config, folder, job.noise, test
         self.setup, self.plan = job.setup
+        self.record = RunRecord(job.config, folder, names_of(job))
         config, r = self.config, self.config.rounds
         self._roster = roster(
             r.sampling,
@@ -69,10 +85,8 @@ class Coordinator:
             all_first=r.all_first,
             cap=self.plan.participations if self.plan else 0,
         )
-        self.round, self.state = 0, self._first_state(job.shape)
-        if checkpoint := folder.load_checkpoint(self.state, digest(config)):
-            state, self.round = checkpoint
-            self.state = jax.tree.map(jnp.asarray, state)
+        state, self.round = self.record.begin(self._first_state(job.shape))
+        self.state: CoordinatorState = jax.tree.map(jnp.asarray, state)
         self.evaluations = Evaluations(job, folder.path)
         self._began = time.perf_counter()
         self._sent: tuple[Any, Downlink, int] | None = None  # broadcast, notes, bytes of the round that is under way
@@ -88,7 +102,7 @@ class Coordinator:
             jnp.zeros((clients, NAME_BYTES), jnp.uint8),
             jnp.zeros(clients, jnp.int32),
             jnp.zeros(clients, jnp.int32),
-            jnp.zeros((2, 2), jnp.int32),
+            jnp.zeros((len(LINKS), 2), jnp.int32),
         )
 
     @property
@@ -160,8 +174,8 @@ class Coordinator:
         self._move_on(server, asked, used)
         row = self._row(len(used), len(asked) - len(used))
         try:
-            self.folder.append([row])
-            self.folder.save_checkpoint(self.state, self.round, digest(self.config))
+            self.record.add([row])
+            self.record.checkpoint(self.state, self.round)
         except OSError as error:
             raise UserError(
                 f"{self.folder.path} cannot be written: {error.strerror}. Make room and run again: it goes on from round "
@@ -184,7 +198,8 @@ class Coordinator:
         accepted = np.array(state.accepted)
         for client, reply in used.items():
             accepted[client] = list(bytes.fromhex(reply.message))
-        up_bytes = sum(len(reply.vectors) for reply in used.values())
+        up = [len(used[client].vectors) if client in used else 0 for client in asked]
+        sizes = jnp.array([up, [down_bytes] * len(asked), [0] * len(asked)], jnp.int32)  # indices are not counted apart
         self.state = state._replace(
             server=server,
             downlink=downlink,
@@ -192,82 +207,66 @@ class Coordinator:
             accepted=jnp.asarray(accepted),
             asked=state.asked.at[np.array(list(asked), np.int32)].add(1),
             used=state.used.at[np.array(list(used), np.int32)].add(1),
-            traffic=_add(state.traffic, up_bytes, down_bytes * len(asked)),
+            traffic=add_traffic(state.traffic, sizes),
         )
         self.round, self._sent = self.round + 1, None
 
     @property
     def _tail_start(self) -> int:
-        total = self.config.rounds.total
-        return min(int(total * (1 - self.config.metrics.tail)), total - 1)
+        return tail_start(self.config.rounds.total, self.config.metrics.tail)
 
     def _row(self, used: int, missing: int) -> dict[str, Any]:
-        r, size, x0 = self.config.rounds, self.model.size, self.state.server.x0
-        row: dict[str, Any] = {"round": self.round, "participants": used, "missing": missing}
+        x0, links, r = self.state.server.x0, self.setup.links, self.config.rounds
         due = self.round % self.config.metrics.evaluate_every == 0 or self.done
-        if self.test is not None and due:
-            row["test_accuracy"] = self.test_accuracy(x0)
-        row["nonzero_fraction"] = float(f"{float(jnp.mean(x0 != 0)):.7g}")
-        up, down = self.traffic()
-        c = self.config.compression
-        row |= {"uplink_bytes": up, "downlink_bytes": down}
-        for link, share in (("uplink", c.uplink), ("downlink", c.downlink)):
-            row[f"{link}_bits_paper"] = 32 * coordinate_count(share, size) * self.round * r.participants
-        return row
+        measured = {
+            "test_accuracy": self.test.accuracy(self.setup.problem, x0) if self.test and due else math.nan,
+            "nonzero_fraction": float(jnp.mean(x0 != 0)),
+        }
+        counts = {"round": self.round, "participants": used, "missing": missing}
+        return make_row(counts, measured, self.traffic(), paper_bits(links, x0.size, self.round, r.participants))
 
-    def traffic(self) -> tuple[int, int]:
-        """Bytes of all messages that were used, and of all that were sent down."""
-        up, down = ((int(high) << 20) + int(low) for high, low in np.asarray(self.state.traffic))
-        return up, down
+    def traffic(self) -> dict[str, int]:
+        """Bytes of all messages that were used ("uplink"), and of all that were sent down ("downlink")."""
+        return traffic_totals(np.asarray(self.state.traffic))
 
-    def test_accuracy(self, model: Any) -> float:
-        assert self.test is not None
-        value = accuracy(self.setup.problem, jnp.asarray(model), jnp.asarray(self.test.features), jnp.asarray(self.test.labels))
-        return round(float(value), 7)
+    def taken_part(self) -> np.ndarray:
+        """How many messages of every client were used."""
+        return np.asarray(self.state.used)
 
+    @property
     def averaged_model(self) -> np.ndarray:
-        count = self.round - self._tail_start
-        return np.asarray(self.state.tail_sum) / count if count > 0 else self.model
+        """The mean of x0 over the tail of the rounds."""
+        return tail_average(self.state.tail_sum, self.model, self.round, self._tail_start)
 
     def finish(self) -> dict[str, Any]:
-        """Write the models and the summary."""
-        last = {key: value for row in self.folder.rows() for key, value in row.items()}
-        averaged = self.averaged_model()
-        summary: dict[str, Any] = {
-            "test_accuracy": self.test_accuracy(self.model) if self.test else None,
-            "test_accuracy_averaged": self.test_accuracy(averaged) if self.test else None,
-            "objective": None,  # would need the clients' data
-            "nonzero_fraction": last["nonzero_fraction"],
-            "stationarity": None,
-            "rounds": self.round,
-            "seconds": round(time.perf_counter() - self._began, 3),
-            "compile_seconds": 0.0,
-            **{key: value for key, value in last.items() if key.endswith(("_bytes", "_bits_paper"))},
-            "mechanism": self.config.privacy.mechanism,
-            "epsilon": None,
-            "delta": None,
-            "relation": None,
-            "guarantee": "No privacy mechanism was on: this run guarantees nothing about the examples.",
-            "remark": None,
+        """Write models, clients and summary."""
+        asked, used, plan = np.asarray(self.state.asked), self.taken_part(), self.plan
+
+        def epsilon(often: int) -> float | None:
+            return self._epsilon_at_most(plan, often) if plan and self.noise == "secure" else None
+
+        more = {
             "engine": "flower",
-            "messages_asked_for": int(jnp.sum(self.state.asked)),
-            "messages_used": int(jnp.sum(self.state.used)),
+            "messages_asked_for": int(asked.sum()),
+            "messages_used": int(used.sum()),
             "evaluation": self.evaluations.last(),
-        } | self._guarantee()
-        about = {"data": self.config.data.name, "loss": self.config.problem.loss}
-        self.folder.finish({"model": self.model, "averaged_model": averaged}, about, summary)
-        return summary
+            **self._guarantee(),
+        }
+        clients = describe_asked(asked, used, epsilon, self.test, self.model.shape[0])
+        return self.record.finish(self, time.perf_counter() - self._began, 0.0, clients, more)
+
+    def _epsilon_at_most(self, plan: Plan, asked: int) -> float:
+        """What a client that was asked so often can have spent: it cannot have answered more often."""
+        releases = [plan.cost_multiplier()] * min(asked, plan.participations) + self.evaluations.multipliers()
+        effective = [effective_multiplier(z, plan.relation) for z in releases]
+        return gdp_epsilon(compose_gdp(effective), plan.delta) if effective else 0.0
 
     def _guarantee(self) -> dict[str, Any]:
         """From how often the busiest client was asked: it cannot have answered more often."""
         plan = self.plan
         if plan is None:
             return {}
-        most = min(int(jnp.max(self.state.asked)), plan.participations)
-        releases = [plan.cost_multiplier()] * most + self.evaluations.multipliers()
-        effective = [effective_multiplier(z, plan.relation) for z in releases]
-        epsilon = gdp_epsilon(compose_gdp(effective), plan.delta) if effective else 0.0
-        protected = self.noise == "secure"
+        epsilon, protected = self._epsilon_at_most(plan, int(jnp.max(self.state.asked))), self.noise == "secure"
         return {
             "epsilon": epsilon if protected else None,
             "delta": plan.delta,
@@ -277,7 +276,8 @@ class Coordinator:
         }
 
 
-def _add(traffic: Array, up: int, down: int) -> Array:
-    """The totals in two words each: 32 bits would not do."""
-    whole = [(int(high) << 20) + int(low) + more for (high, low), more in zip(np.asarray(traffic), (up, down), strict=True)]
-    return jnp.array([[total >> 20, total & (2**20 - 1)] for total in whole], jnp.int32)
+def names_of(job: Job) -> ModelNames:
+    """What the model's rows and columns stand for, and whether new rows of a table can be encoded."""
+    name = job.config.data.name
+    known = job.table is not None or (name in DATASETS and tuple(job.features) == input_names(name, None))
+    return ModelNames(tuple(job.classes), job.feature_names, job.table, known)

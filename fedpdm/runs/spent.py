@@ -1,0 +1,77 @@
+"""What every client of a run has spent: from the ledger, or, of a deployment, by how often the server asked."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from fedpdm.errors import UserError
+from fedpdm.privacy.ledger import Ledger
+from fedpdm.runs.folder import RunFolder
+
+__all__ = ["read_accounts"]
+
+Source = Literal["ledger", "asked"]
+
+
+def read_accounts(run: Path) -> tuple[Source, list[dict[str, Any]]]:
+    """Every client's account, with the keys of `Ledger.accounts` and its name.
+
+    Parameters
+    ----------
+    run : Path
+        A run folder.
+
+    Returns
+    -------
+    source : str
+        "ledger": what the run's own ledger holds. "asked": what a deployment's clients can have spent at most; what each of
+        them did spend is in its own ledger, which its server does not see.
+    accounts : list of dict
+    """
+    folder = RunFolder(run)
+    manifest = folder.manifest() if folder.manifest_path.is_file() else {}
+    if manifest.get("engine") == "flower":
+        return "asked", _asked(folder)
+    path = run / "ledger.sqlite"
+    if not path.is_file():
+        raise UserError(f"{run} has no ledger: it is no run under the sound mechanism.")
+    with Ledger(path) as ledger:
+        accounts = ledger.accounts()
+    if not accounts:
+        raise UserError(f"The ledger of {run} has no clients yet.")
+    names = _client_names(folder)
+    return "ledger", [account | {"name": names.get(account["client"], account["client"])} for account in accounts]
+
+
+def _asked(folder: RunFolder) -> list[dict[str, Any]]:
+    """Of a deployment: a client cannot have answered more often than it was asked, nor than the plan allows."""
+    summary = folder.summary()
+    if summary is None or not folder.clients_path.is_file():
+        raise UserError(f"The deployed run in {folder.path} is not finished: its server has not yet written what it asked for.")
+    if summary["mechanism"] != "sound" or summary["epsilon"] is None:
+        raise UserError(f"Nothing is guaranteed about the run in {folder.path}: {summary['guarantee']}")
+    delta, relation, budget = summary["delta"], summary["relation"], folder.config().privacy.epsilon or 0.0
+    accounts = []
+    for client in json.loads(folder.clients_path.read_bytes())["clients"]:
+        spent = client["epsilon_at_most"]
+        accounts.append(
+            {
+                "client": client["client"],
+                "name": client["client"],
+                "epsilon": budget,
+                "delta": delta,
+                "relation": relation,
+                "releases": min(client["asked"], summary["participations"]),
+                "epsilon_spent": spent,
+                "epsilon_left": max(budget - spent, 0.0),
+            }
+        )
+    return accounts
+
+
+def _client_names(folder: RunFolder) -> dict[str, str]:
+    """What the clients of a finished run on an own table are called there."""
+    if not folder.clients_path.is_file():
+        return {}
+    clients = json.loads(folder.clients_path.read_text(encoding="utf-8"))["clients"]
+    return {client["client"]: client["name"] for client in clients if client["client"] != f"client-{client['name']}"}

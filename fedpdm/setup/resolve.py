@@ -1,0 +1,32 @@
+"""Settings as they run: every number that depends on the data is put in, once, before anything is built."""
+
+from fedpdm.config import Config
+from fedpdm.data.federation import Federation
+from fedpdm.errors import ConfigError
+
+__all__ = ["resolve"]
+
+
+def resolve(config: Config, federation: Federation | None = None) -> Config:
+    """The settings with the numbers of clients and participants that 0 and "column" stand for.
+
+    Resolved settings stay as they are, so a run that is resumed has the same ones.
+
+    Parameters
+    ----------
+    config : Config
+        The settings as they were written.
+    federation : Federation, optional
+        The clients of a simulation. Without it (a deployment) `data.clients` is the number of clients.
+    """
+    column = federation is not None and config.data.partition == "column"
+    clients = federation.clients if federation is not None and column else config.data.clients
+    participants = config.rounds.participants or clients
+    if participants > clients:
+        raise ConfigError(
+            f"rounds.participants={participants} is more than the {clients} clients of {config.data.name}: lower it, or set "
+            "rounds.participants=0 for all of them"
+        )
+    named = federation.schema.client if federation is not None and federation.schema else None
+    data = config.data.model_copy(update={"clients": clients, "client_column": named or config.data.client_column})
+    return config.model_copy(update={"data": data, "rounds": config.rounds.model_copy(update={"participants": participants})})
