@@ -117,6 +117,9 @@ class Canaries(NamedTuple):
     x0: np.ndarray
 
 
+MessagesFn = Callable[[Canaries, np.ndarray], np.ndarray]
+
+
 def place_canaries(setup: Setup, others: np.ndarray, classes: int, count: int, norm: float) -> Canaries:
     """Canaries in orthogonal directions, those that the other rows [rows, features] use least."""
     if count > others.shape[1]:
@@ -136,6 +139,7 @@ def one_run(
     radius: float | None,
     canaries: int,
     seed: int,
+    messages: MessagesFn | None = None,
 ) -> Guessed:
     """Put canaries into the first slots of a client, run it once, and guess which were there.
 
@@ -147,6 +151,8 @@ def one_run(
         How many; at most the number of features and of examples.
     seed
         Of the coins, and of the run.
+    messages
+        Who is attacked: `(canaries, there) -> messages [rounds, *model]`. Not given: a simulated client.
     """
     examples = alone(examples)
     if canaries > examples.features.shape[1]:
@@ -163,12 +169,15 @@ def one_run(
     nobody, everybody = data(np.zeros(canaries)), data(np.ones(canaries))
     base = runner.mean(nobody)
 
-    def along(messages: jnp.ndarray) -> jnp.ndarray:
-        return jnp.einsum("ntkd,ckd->ntc", messages - base, jnp.asarray(placed.directions, jnp.float32))
+    def along(seen: jnp.ndarray) -> jnp.ndarray:
+        return jnp.einsum("ntkd,ckd->ntc", seen - base, jnp.asarray(placed.directions, jnp.float32))
 
     moved = np.asarray(along(runner.mean(everybody)[None])[0], float)
     noise = runner.reduced(nobody, OWN, SIMULATED, along)[0]
     covariance = np.atleast_2d(np.cov(noise.transpose(0, 2, 1).reshape(-1, len(rounds)).T))
-    seen = runner.reduced(data(there), PRESENT, 1, along)[0][0]
+    if messages is None:
+        seen = runner.reduced(data(there), PRESENT, 1, along)[0][0]
+    else:
+        seen = np.asarray(along(jnp.asarray(messages(placed, there))[None])[0], float)
     weights = np.linalg.solve(covariance + 1e-9 * np.diag(np.diag(covariance)), moved)
     return guess((weights * seen).sum(axis=0), there)

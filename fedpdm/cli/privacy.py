@@ -129,6 +129,7 @@ def audit(
     settings: SetOption = None,
     mechanism: Annotated[str | None, typer.Option(help='"paper" or "sound" (default: that of CONFIG, else sound).')] = None,
     epsilon: Annotated[float | None, typer.Option(help="The claim to attack, of a small case.")] = None,
+    target: Annotated[str, typer.Option(help="simulation; or client: what a node really runs.")] = "simulation",
     attack: Annotated[str, typer.Option(help="dual, steps, support, canary, all of these, or one-run.")] = "all",
     runs: Annotated[int, typer.Option(help="Runs with, and without, the canary.")] = 20_000,
     canaries: Annotated[int, typer.Option(min=2, help="Canaries of the attack one-run.")] = 200,
@@ -142,7 +143,13 @@ def audit(
     \b
     Example:
       fedpdm privacy audit --mechanism paper --attack dual
+      fedpdm privacy audit --target client
     """
+    if target == "client":
+        _audit_node(attack, epsilon, canaries, seed, as_json, {"CONFIG": config, "--set": settings, "--mechanism": mechanism})
+        return
+    if target != "simulation":
+        raise ConfigError(f"Unknown --target {target!r}: choose simulation or client.")
     from fedpdm.audit import audit as auditing
     from fedpdm.audit.drawing import plot
     from fedpdm.config import load_config
@@ -182,3 +189,30 @@ def _attack_small(auditing: Any, config: Any, attack: str, runs: int, canaries: 
     if attack == "one-run":
         return auditing.audit_one_run(config, auditing.small_federation(canaries + 50, canaries + 1), canaries, seed)
     return auditing.audit_federation(config, auditing.small_federation(), attack, runs, seed)
+
+
+def _audit_node(attack: str, epsilon: float | None, canaries: int, seed: int, as_json: bool, others: dict[str, Any]) -> None:
+    """Attack a node on rows that are made up, in a folder that is removed afterwards."""
+    require_extra("flwr", "flower", "An audit of a client")
+    from fedpdm.audit import node
+    from fedpdm.audit.audit import AuditResult, to_json
+
+    if given := [name for name, value in others.items() if value]:
+        raise ConfigError(f"--target client attacks made-up rows: leave out {', '.join(given)}.")
+    attacks: dict[str, Any] = {
+        "messages": lambda: node.attack_messages(epsilon or 4.0, canaries=canaries, seed=seed),
+        "replies": lambda: node.attack_replies(seed),
+        "time": lambda: node.attack_time(seed=seed),
+        "schema": lambda: node.attack_schema(epsilon or 1.0),
+    }
+    if attack not in ("all", *attacks):
+        raise ConfigError(f"Unknown attack {attack!r} on a client: choose one of {', '.join(attacks)}, or all.")
+    results = []
+    for name in attacks if attack == "all" else (attack,):
+        results.append(attacks[name]())
+        if not as_json:
+            print(results[-1].sentence, flush=True)
+    if as_json:
+        print(json.dumps([to_json(r) if isinstance(r, AuditResult) else r._asdict() for r in results], indent=2))
+    if any(result.breached for result in results):
+        raise typer.Exit(1)

@@ -1,0 +1,260 @@
+"""Attacks on a node as it runs: `introduce` and `answer` with secure noise, on files of its own, before a hostile server.
+
+messages   the one-run audit on what `answer` sends
+replies    every code, text, size, file and ledger entry, on two neighbouring data sets, for a list of hostile requests
+time       how long `answer` takes on the two, by a two-sample test
+schema     what a schema that is read off rows under privacy shows of one row
+"""
+
+import math
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.stats import mannwhitneyu
+
+from fedpdm.algorithms.local import Examples
+from fedpdm.audit.attacks import Scores
+from fedpdm.audit.audit import AuditResult, Claim, claim_of, judge, judge_one_run
+from fedpdm.audit.one_run import Canaries, one_run
+from fedpdm.audit.small import small_config, small_federation
+from fedpdm.compression.wire import decode, encode, make_part, spread
+from fedpdm.config import Config, validate
+from fedpdm.data.tables import table_from_columns
+from fedpdm.engines.flower.client.client import Node, answer, introduce
+from fedpdm.engines.flower.client.held_jobs import hold
+from fedpdm.engines.flower.client.node_data import NodeSource
+from fedpdm.engines.flower.client.policy import load_policy
+from fedpdm.engines.flower.job import Job, make_job
+from fedpdm.engines.flower.protocol import Meeting, Reply, Request
+from fedpdm.privacy.ledger import Ledger
+from fedpdm.privacy.schema_release import release_schema, thresholds_for
+
+__all__ = ["NODE_ATTACKS", "Difference", "attack_messages", "attack_replies", "attack_time", "attack_schema"]
+
+NODE_ATTACKS = ("messages", "replies", "time", "schema")
+CLASSES = 2
+LARGEST = 1e6
+_POLICY = """
+[budget]
+epsilon = {epsilon}
+delta = 1e-5
+[limits]
+noise_multiplier_min = 0.01
+step_size_max = 1e6
+"""
+
+Rows = tuple[np.ndarray, np.ndarray]
+
+
+class Difference(NamedTuple):
+    """What an attack on replies or time found: with p below 0.001, or any reply that differs, it tells neighbours apart."""
+
+    attack: str
+    breached: bool
+    sentence: str
+    p_value: float | None = None
+    differing: tuple[str, ...] = ()
+
+
+def _node_config(epsilon: float, mode: str, rounds: int) -> Config:
+    """The small case of the audit, on a node's own rows."""
+    values = small_config("sound", "canary", epsilon, mode).model_dump(mode="json", exclude_unset=True)
+    values["data"] = {"name": "own", "clients": 1, "partition": "iid", "features": "raw", "basis": "none", "radius": 1.0}
+    values["rounds"] |= {"total": rounds}
+    return validate(values)
+
+
+class Target:
+    """A node in a folder, a job that it holds, and a server that asks it what it likes."""
+
+    def __init__(self, folder: Path, job: Job, rows: Rows) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        policy = folder / "policy.toml"
+        policy.write_text(_POLICY.format(epsilon=10 * (job.settings.privacy.epsilon or 1.0)))
+        np.savez(folder / "rows.npz", features=rows[0].astype(np.float32), labels=rows[1].astype(np.int32))
+        self.job, self.node = job, Node(NodeSource(0, folder / "rows.npz", None, None), folder / "state", policy)
+        self.node.state_dir.mkdir(mode=0o700, exist_ok=True)
+        hold(self.node.state_dir, job, load_policy(policy))
+
+    def request(self, round_index: int, x0: np.ndarray, accepted: str = "") -> Request:
+        algorithm = self.job.setup[0].algorithm
+        leaves = jax.tree.leaves(algorithm.broadcast(algorithm.init_server(jnp.asarray(x0, jnp.float32), 1)))
+        vectors = encode([make_part(np.asarray(leaf), np.ones(leaf.shape, bool)) for leaf in leaves])
+        return Request("train", self.job.digest, round_index, 0, accepted, vectors)
+
+    def messages(self, x0: np.ndarray, rounds: int) -> np.ndarray:
+        """The messages of all rounds, each of which the server says that it used."""
+        seen, accepted = [], ""
+        for t in range(rounds):
+            reply = answer(self.node, self.request(t, x0, accepted))
+            assert not reply.refused, reply.reason
+            accepted = reply.message
+            part = decode(reply.vectors, dimensions=[x0.size], limit=LARGEST)[0]
+            seen.append(spread(part)[0].reshape(x0.shape))
+        return np.stack(seen)
+
+    def observed(self, said: Any) -> tuple:
+        """All that can be seen of a reply and of the folder, but the values of the noised vector."""
+        size = len(said.vectors) if isinstance(said, Reply) else 0
+        files = sorted((p.name, p.stat().st_mode) for p in self.node.state_dir.rglob("*") if p.suffix in (".toml", ".npz"))
+        ledger, entries = self.node.state_dir / "ledger.sqlite", []
+        if ledger.exists():
+            with Ledger(ledger) as opened:
+                entries = [row[:6] for row in opened.rows()]
+        return said.refused, said.reason, size, files, entries
+
+
+@contextmanager
+def _targets(job: Job, *rows: Rows) -> Iterator[list[Target]]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield [Target(Path(folder) / str(number), job, own) for number, own in enumerate(rows)]
+
+
+def _job(config: Config, slots: int, features: int) -> Job:
+    return make_job(config, slots, [str(k) for k in range(CLASSES)], [f"x{j}" for j in range(features)])
+
+
+def attack_messages(
+    epsilon: float = 4.0, mode: str = "linearised", canaries: int = 100, rounds: int = 4, seed: int = 0
+) -> AuditResult:
+    """The one-run audit on the messages of a real node: its own files, float64 solver, lattice noise and ledger."""
+    config = _node_config(epsilon, mode, rounds)
+    federation = small_federation(canaries + 20, canaries + 1, CLASSES, seed)
+    features, labels, sizes = federation.features, federation.labels, federation.sizes
+    job = _job(config, features.shape[1], features.shape[2])
+    setup, plan = job.setup
+    claim = claim_of(job.config, plan, 1)
+
+    def ask(placed: Canaries, there: np.ndarray) -> np.ndarray:
+        chosen = there.astype(bool)
+        rows = np.concatenate([placed.features[chosen], features[0, canaries:]])
+        classes = np.concatenate([np.zeros(chosen.sum(), np.int32), labels[0, canaries:]])
+        with _targets(job, (rows, classes)) as (target,):
+            return target.messages(placed.x0, len(claim.rounds))
+
+    examples = Examples(jnp.asarray(features), jnp.asarray(labels), jnp.asarray(sizes), jnp.int32(0))
+    how: dict[str, Any] = {"rounds": claim.rounds, "radius": 1.0, "canaries": canaries, "seed": seed}
+    guessed = one_run(setup, examples, CLASSES, **how, messages=ask)
+    result = judge_one_run(guessed, claim)
+    return result._replace(attack="messages", sentence=f"On a node: {result.sentence}")
+
+
+ODD_ROWS: dict[str, np.ndarray] = {
+    "largest": np.array([1.0, 0.0, 0.0]),
+    "huge": np.array([3e38, -3e38, 3e38]),
+    "not a number": np.array([math.nan, 0.0, 0.0]),
+    "infinite": np.array([math.inf, -math.inf, 1.0]),
+    "denormal": np.array([1e-45, 1e-40, 0.0]),
+}
+
+
+def attack_replies(seed: int = 0) -> Difference:
+    """Ask two nodes the same hostile things; one has a row more. Everything but the noised values must be the same."""
+    rng = np.random.default_rng(seed)
+    features, labels = rng.normal(size=(12, 3)) / 4, rng.integers(0, CLASSES, 12)
+    plain = _node_config(4.0, "linearised", 4)
+    narrow = {"features": "fourier", "fourier_count": 1, "fourier_bandwidth": 1e-3}  # the map that a policy just allows
+    mapped = plain.model_copy(update={"data": plain.data.model_copy(update=narrow)})
+    cases = [(name, plain) for name in ODD_ROWS] + [(name, mapped) for name in ("largest", "huge")]
+    differing = []
+    for name, config in cases:
+        more = np.concatenate([features, ODD_ROWS[name][None]]), np.append(labels, 0)
+        job = _job(config, 16, 3)
+        with _targets(job, (features, labels), more) as targets:
+            for asked, said in _conversation(targets):
+                if said[0] != said[1]:
+                    differing.append(f"{name} row, {asked}: {said[0][:3]} against {said[1][:3]}")
+    verdict = f"{len(differing)} differ" if differing else "all are the same"
+    seen = "codes, texts, sizes, files, ledger"
+    sentence = f"Replies of a node with and without one odd row, in {len(cases)} cases ({seen}): {verdict}."
+    return Difference("replies", bool(differing), sentence, differing=tuple(differing))
+
+
+def _conversation(targets: list[Target]) -> Iterator[tuple[str, list[tuple]]]:
+    """What a hostile server asks both nodes, and what it sees of each."""
+    shape = targets[0].job.shape
+    zero, huge = np.zeros(shape, np.float32), np.full(shape, 1e30, np.float32)
+    first = targets[0].request(0, zero)
+    asked: dict[str, Meeting | Request] = {
+        "an introduction": Meeting(first.job),
+        "an unknown job": Meeting("0" * 64),
+        "no name": Meeting(""),
+        "another client": first._replace(client=3),
+        "a negative round": first._replace(round=-1),
+        "a huge model": targets[0].request(0, huge),
+        "no vectors": first._replace(vectors=b""),
+        "damaged vectors": first._replace(vectors=first.vectors[:-1] + b"x"),
+        "an unknown message": first._replace(accepted="0" * 32),
+        "the first round": first,
+        "the same again": first,
+        "the same with another model": targets[0].request(0, zero + 1),
+        "a later round": targets[0].request(2, zero + 0.5),
+        "an evaluation": first._replace(task="evaluate"),
+    }
+    for name, request in asked.items():
+        speak = introduce if isinstance(request, Meeting) else answer
+        yield name, [target.observed(speak(target.node, request)) for target in targets]  # type: ignore[operator]
+
+
+def attack_time(examples: int = 2000, runs: int = 20, steps: int = 200, seed: int = 0) -> Difference:
+    """Time `answer` in the mode certified, with and without one row that decides whether the tolerance is reached at once.
+
+    The runs alternate, in an order drawn anew for each pair, so that a busy machine slows both alike.
+    """
+    config = _node_config(4.0, "certified", runs)
+    local = config.local.model_copy(update={"steps": steps, "step_size": 0.02, "tolerance": (0.1 / examples) ** 2})
+    job = _job(config.model_copy(update={"local": local}), examples, 20)
+    features, labels = np.zeros((examples - 1, 20)), np.zeros(examples - 1)
+    features[:, 1] = 1.0  # x0 is right about them: no gradient
+    x0 = np.zeros((CLASSES, 20), np.float32)
+    x0[0, 1], x0[1, 0] = 40.0, 8.0  # and wrong about the one that may be there
+    odd = np.zeros(20)
+    odd[0] = 1.0
+    rng, seconds = np.random.default_rng(seed), ([], [])
+    with _targets(job, (features, labels), (np.concatenate([features, odd[None]]), np.append(labels, 0))) as targets:
+        accepted = ["", ""]
+        for t in range(runs):
+            for side in rng.permutation(2):
+                request = targets[side].request(t, x0, accepted[side])
+                began = time.perf_counter()
+                reply = answer(targets[side].node, request)
+                taken = time.perf_counter() - began
+                assert not reply.refused, reply.reason
+                accepted[side] = reply.message
+                if t:  # the first answer of a node compiles
+                    seconds[side].append(taken)
+    p = float(mannwhitneyu(*seconds).pvalue)
+    sentence = (
+        f"Time of {runs - 1} answers of a node with {examples} rows and of one with a row less: medians "
+        f"{np.median(seconds[1]):.3g} and {np.median(seconds[0]):.3g} s, p = {p:.3g} (Mann-Whitney)."
+    )
+    return Difference("time", p < 1e-3, sentence, p_value=p)
+
+
+def attack_schema(epsilon: float = 1.0, runs: int = 4000, rows: int = 400) -> AuditResult:
+    """Release the schema of a table many times, with and without one row, and count what of that row shows.
+
+    As many others as the thresholds ask for have its word, its number and its label: there one row more matters most.
+    """
+    delta, common = 1e-5, {"word": "often", "number": 1.0, "label": "yes"}
+    odd = {"word": "edge", "number": 1.5e6, "label": "edge"}
+    limits = thresholds_for(len(odd), epsilon, delta)
+    edge = {"word": int(limits.word), "number": int(limits.grid), "label": int(limits.word)}
+    columns = {name: [odd[name]] * edge[name] + [common[name]] * (rows - edge[name]) for name in odd}
+    columns["label"][-rows // 4 :] = ["no"] * (rows // 4)
+
+    def score(columns: dict[str, list[Any]]) -> float:
+        text = repr(release_schema(table_from_columns(columns), "label", None, epsilon, delta).schema)
+        return text.count("'edge'") + ("2097152" in text)
+
+    more = {name: [*values, odd[name]] for name, values in columns.items()}
+    present, absent = (np.array([score(table) for _ in range(runs)], float) for table in (more, columns))
+    result = judge(Scores(present, absent, 0.0), Claim("sound", epsilon, delta, "add-remove", (0,)), "schema")
+    return result._replace(sentence=f"The private schema of a table: {result.sentence}")
