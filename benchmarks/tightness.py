@@ -2,19 +2,19 @@
 
     python benchmarks/tightness.py --runs 20000
 
-writes benchmarks/results/tightness.json and prints the table of docs/audit.md, for the small case of `fedpdm privacy audit`.
+writes docs/results/benchmarks/tightness.json and prints the table of docs/audit.md, for the small case of the audit.
 """
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
+
+from workloads import RESULTS
 
 from fedpdm.audit import audit
 from fedpdm.audit.small import small_config, small_federation
 from fedpdm.privacy.plan import MODES
 
-RESULTS = Path(__file__).parent / "results" / "tightness.json"
 EPSILON, CANARIES = 4.0, 400
 
 
@@ -59,7 +59,7 @@ def main() -> None:
         if mode in ("linearised", "contractive", "certified"):
             rows.append(row(in_one_run(mode, options.seed), mode))
             print(markdown(rows[-1]), flush=True)
-    RESULTS.write_text(json.dumps(rows, indent=2) + "\n")
+    (RESULTS / "tightness.json").write_text(json.dumps(rows, indent=2) + "\n")
 
 
 def markdown(row: dict[str, Any]) -> str:

@@ -3,23 +3,21 @@
     python benchmarks/timing.py --examples 30000 --runs 41
 
 The control is a node whose local loop ends as soon as the tolerance is reached, as it once did. The result goes to
-benchmarks/results/timing.json.
+docs/results/benchmarks/timing.json.
 """
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from workloads import RESULTS
 
 from fedpdm import rounds
 from fedpdm.algorithms.local import Examples, LocalInfo, LocalPlan
 from fedpdm.audit.node import attack_time
 from fedpdm.problem.objective import Problem
-
-RESULTS = Path(__file__).parent / "results" / "timing.json"
 
 
 def stopping_early(
@@ -52,7 +50,7 @@ def main() -> None:
     finally:
         rounds.solve = honest
     print("Control:", control.sentence, flush=True)
-    RESULTS.write_text(json.dumps({"node": node._asdict(), "control": control._asdict()}, indent=2) + "\n")
+    (RESULTS / "timing.json").write_text(json.dumps({"node": node._asdict(), "control": control._asdict()}, indent=2) + "\n")
 
 
 if __name__ == "__main__":
