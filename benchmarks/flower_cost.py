@@ -20,7 +20,15 @@ from pathlib import Path
 from typing import Any
 
 CASES = {
-    "digits": ["data.name=digits", "data.scaling=unit", "data.partition=iid", "data.clients=4", "rounds.participants=4"],
+    "digits": [
+        "data.name=digits",
+        "data.features=raw",
+        "data.basis=none",
+        "data.scaling=unit",
+        "data.partition=iid",
+        "data.clients=4",
+        "rounds.participants=4",
+    ],
     "mnist": [],
 }
 
@@ -51,17 +59,19 @@ def _now() -> tuple[float, float]:
 
 def measure(name: str, repeat: int) -> dict[str, Any]:
     """Cold (nothing compiled) and warm medians for one data set."""
-    from fedpdm.config import load_config
+    from fedpdm.engines.flower.client.approve import approve
+    from fedpdm.engines.flower.client.policy import load_policy
+    from fedpdm.engines.flower.init import job_from
     from fedpdm.engines.flower.server.coordinator import Coordinator
     from fedpdm.engines.flower.server.run_folder import open_run
 
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "policy.toml").write_text("[budget]\nepsilon = 1000.0\ndelta = 1e-5\n[limits]\nnoise_multiplier_min = 0.01\n")
-        config = load_config("demo", CASES[name])
-        shape = (10, 65) if name == "digits" else (10, 785)
-        run, job = open_run(folder / "run", config, "secure", {})
-        request = Coordinator(config, run, job, "secure", shape, None).requests([0])[0]
+        job = job_from("demo", CASES[name], slots=None)
+        approve(folder / "state", job, load_policy(folder / "policy.toml"))
+        run = open_run(folder / "run", job, {})
+        request = Coordinator(job, run, None).requests([0])[0]
         run.close()
         (folder / "request").write_bytes(pickle.dumps(request))
         _once(folder)  # prepares the examples

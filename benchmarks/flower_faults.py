@@ -23,8 +23,12 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, load_file
 
+from fedpdm.engines.flower.client.approve import approve
 from fedpdm.engines.flower.client.client import ACCOUNT
+from fedpdm.engines.flower.client.policy import load_policy
 from fedpdm.engines.flower.client.store import open_store
+from fedpdm.engines.flower.init import job_from
+from fedpdm.engines.flower.job import job_toml
 from fedpdm.engines.flower.processes.launch import LocalFederation, leave_on_sigterm
 from fedpdm.errors import UserError
 from fedpdm.privacy.ledger import Ledger
@@ -72,34 +76,40 @@ class Trial:
         return self.folder / f"run-{self.jobs}"
 
     def submit(self) -> None:
-        settings: dict[str, Any] = {
-            "data.name": "digits",
-            "data.clients": self.nodes,
-            "data.partition": "iid",
-            "data.scaling": "unit",
-            "algorithm.name": "fedpdm",
-            "algorithm.rho": 0.1,
-            "algorithm.server_rule": "dual-memory",
-            "local.steps": 5,
-            "local.batch_size": 0,
-            "local.step_size": 1.0,
-            "rounds.total": self.rounds,
-            "rounds.participants": self.nodes,
-            "rounds.all_first": False,
-            "privacy.mechanism": "sound",
-            "privacy.epsilon": 1.0,
-            "seed": self.jobs,
-            "flower.out": str(self.out),
-            "flower.nodes": 1,
-            "flower.wait": 300.0,
-            "flower.timeout": 10.0,
-        }
+        options = {"job": str(self.job()), "out": str(self.out), "nodes": 1, "wait": 300.0, "timeout": 10.0}
         for _ in range(5):
             with suppress(UserError):
-                self.flower.submit(settings)
+                self.flower.submit(options)
                 return
             time.sleep(2.0)
         raise RuntimeError("The SuperLink does not take the run.")
+
+    def job(self) -> Path:
+        """The file of the present job, which all clients hold; it is made once."""
+        path = self.folder / f"job-{self.jobs}.toml"
+        if path.exists():
+            return path
+        settings: dict[str, Any] = {
+            "data.name": "digits",
+            "data.features": "raw",
+            "data.basis": "none",
+            "data.clients": self.nodes,
+            "data.partition": "iid",
+            "data.scaling": "unit",
+            "algorithm.rho": 0.1,
+            "algorithm.server_rule": "dual-memory",
+            "local.steps": 5,
+            "local.step_size": 1.0,
+            "rounds.total": self.rounds,
+            "rounds.participants": self.nodes,
+            "privacy.epsilon": 1.0,
+            "seed": self.jobs,
+        }
+        made = job_from("demo", [f"{key}={json.dumps(value)}" for key, value in settings.items()], slots=None)
+        for client in range(self.nodes):
+            approve(self.state(client), made, load_policy(self.folder / "policy.toml"))
+        path.write_text(job_toml(made))
+        return path
 
     def resubmit_if_nobody_works(self) -> None:
         """A run that was submitted just before a kill may have gone down with it."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from fedpdm.compression.wire import encode, make_part
 from fedpdm.config import load_config
+from fedpdm.engines.flower.job import make_job
 from fedpdm.engines.flower.protocol import Reply, pack, unpack
 from fedpdm.engines.flower.server.coordinator import Coordinator
 from fedpdm.engines.flower.server.run_folder import open_run
@@ -29,16 +30,16 @@ SHAPE = (10, 785)
 def one(clients: int, rule: str) -> dict[str, Any]:
     """CPU seconds of one warm round with so many replies, and the process's largest memory."""
     settings = [f"data.clients={clients}", "rounds.participants=0", "rounds.total=3", f"algorithm.server_rule={rule}"]
-    config = load_config("demo", settings)
+    settings += ["data.name=own", "data.features=raw", "data.basis=none"]
+    job = make_job(load_config("demo", settings), 600, [str(k) for k in range(10)], [f"x{j}" for j in range(785)])
     rng = np.random.default_rng(0)
     vectors = []
     for _ in range(min(clients, 100)):  # a hundred different ones are enough
         values = rng.normal(size=SHAPE).astype(np.float32)
         vectors.append(encode([make_part(values, np.ones(SHAPE, bool))]))
     with tempfile.TemporaryDirectory() as folder:
-        run, job = open_run(Path(folder) / "run", config, "secure", {})
-        config = config.model_copy(update={"rounds": config.rounds.model_copy(update={"participants": clients})})
-        server = Coordinator(config, run, job, "secure", SHAPE, None)
+        run = open_run(Path(folder) / "run", job, {})
+        server = Coordinator(job, run, None)
         for _ in range(2):  # the second round is the warm one
             began = time.process_time()
             asked = server.requests(range(clients))

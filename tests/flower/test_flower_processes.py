@@ -23,6 +23,7 @@ from fedpdm.engines.flower.job import job_toml
 from fedpdm.engines.flower.processes.keys import make_certificates, make_node_key
 from fedpdm.engines.flower.processes.launch import CONNECTION, LocalFederation
 from fedpdm.engines.flower.processes.status import client_status
+from fedpdm.engines.flower.protocol import REFUSALS
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.privacy.ledger import Ledger
 from fedpdm.runs.folder import read_models
@@ -217,6 +218,7 @@ def test_the_superlink_is_killed_and_started_again(site: Site) -> None:
 
 
 EVIL = """
+import json
 from pathlib import Path
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -233,9 +235,19 @@ def steal(message, context):
 @server.main()
 def main(grid, context):
     nodes = list(grid.get_node_ids())
-    records = RecordDict({{"evil": ConfigRecord({{"x": 1}})}})
-    replies = grid.send_and_receive([Message(records, node, "query") for node in nodes], timeout=60)
-    Path({said!r}).write_text("; ".join(str(reply.content) if reply.has_content() else "error" for reply in replies))
+    def ours(**fields):
+        return RecordDict({{"fedpdm": ConfigRecord({{"protocol": 2, **fields}})}})
+
+    work = dict(task="train", job="0" * 64, round=0, client=0, accepted="")
+    messages = [Message(RecordDict({{"evil": ConfigRecord({{"x": 1}})}}), node, "query") for node in nodes]
+    messages += [Message(ours(job="0" * 64, offer="[" * 100000), node, "query") for node in nodes]
+    odd = dict(), dict(job="../../etc/passwd"), dict(job="x" * 10**6), dict(round=-1), dict(round=2**62), dict(client=9)
+    for changed in odd:
+        messages.append(Message(ours(**(work | changed)), nodes[0], "train"))
+    messages.append(Message(ours(**(work | dict(task="evaluate"))), nodes[0], "evaluate"))
+    replies = grid.send_and_receive(messages, timeout=120)
+    said = [dict(reply.content["fedpdm"]) if reply.has_content() else {{"refused": "error"}} for reply in replies]
+    Path({said!r}).write_text(json.dumps(said))
 """
 
 
@@ -251,5 +263,10 @@ def test_a_node_runs_its_own_app_whatever_app_it_is_sent(site: Site) -> None:
     )
     site.flower.flwr("run", str(app), CONNECTION)
     site.wait(said.exists)
-    assert "malformed" in said.read_text(), "fedpdm's own ClientApp answered"
+    replies = json.loads(said.read_text())
+    assert len(replies) == 11
+    assert {reply["refused"] for reply in replies} == {"malformed", "job", "client"}, "fedpdm's own ClientApp answered"
+    for reply in replies:
+        assert reply["reason"] == REFUSALS[reply["refused"]], "constant texts, and no words of an exception"
+        assert "examples" not in reply
     assert not loot.exists()

@@ -48,11 +48,15 @@ class Admission:
     def count(self, what: str, amount: int = 1) -> None:
         """Add to the day's count."""
         with one_writer(self._connection):
-            self._connection.execute("DELETE FROM days WHERE day < ?", (_today() - KEPT_DAYS,))
-            self._connection.execute(
-                "INSERT INTO days VALUES (?, ?, ?) ON CONFLICT (day, what) DO UPDATE SET count = count + excluded.count",
-                (_today(), what, amount),
-            )
+            self.add(what, amount)
+
+    def add(self, what: str, amount: int = 1) -> None:
+        """Add to the day's count, inside a transaction of the caller."""
+        self._connection.execute("DELETE FROM days WHERE day < ?", (_today() - KEPT_DAYS,))
+        self._connection.execute(
+            "INSERT INTO days VALUES (?, ?, ?) ON CONFLICT (day, what) DO UPDATE SET count = count + excluded.count",
+            (_today(), what, amount),
+        )
 
 
 def _today() -> int:

@@ -109,7 +109,7 @@ def _read(path: Path, job: Job) -> ClientExamples | None:
     if not path.is_file():
         return None
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             kept = ClientExamples(*(arrays[name] for name in ClientExamples._fields))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None

@@ -2,6 +2,7 @@
 
 import math
 import tomllib
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -108,11 +109,16 @@ class Policy(Section):
 def load_policy(path: Path) -> Policy:
     """Read the policy file; whatever is wrong with it is a ConfigError of one line."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        return _parsed(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise ConfigError(f"The policy {path} cannot be read: {error.strerror}. Without a policy nothing is sent.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"The policy {path} is not valid TOML: {error}.") from None
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str, name: str) -> Policy:
+    values = tomllib.loads(text)
     for section in values.values():  # TOML has lists; a policy keeps them as they are
         if isinstance(section, dict):
             section.update({key: tuple(value) for key, value in section.items() if isinstance(value, list)})
@@ -120,10 +126,10 @@ def load_policy(path: Path) -> Policy:
         policy = Policy.model_validate(values)
     except ValidationError as error:
         where = "; ".join(f"{dotted(e['loc'])}: {e['msg']}" for e in error.errors())
-        raise ConfigError(f"The policy {path} does not fit: {where}.") from None
+        raise ConfigError(f"The policy {name} does not fit: {where}.") from None
     if policy.takes_offers and (missing := _unsaid(policy)):
         raise ConfigError(
-            f'The policy {path} takes any job within its limits ([jobs] take = "within-limits"), so it must name all of them; '
+            f'The policy {name} takes any job within its limits ([jobs] take = "within-limits"), so it must name all of them; '
             f"these are missing: {', '.join(missing)}."
         )
     return policy

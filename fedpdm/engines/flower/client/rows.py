@@ -6,6 +6,7 @@ and nothing else; `fedpdm.data.tables`, which is for an owner's eyes, refuses th
 
 import csv
 import re
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -46,9 +47,9 @@ def read_rows(path: Path, schema: Schema) -> Rows:
 def read_arrays(path: Path, features: int, classes: int) -> Rows:
     """The rows of an NPZ file with arrays `features` [n, d] and `labels` [n]; d and the number of classes are the job's."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             x, y = arrays["features"], arrays["labels"]
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(
             f"{path} is not an NPZ file with features and labels ({error}): write it with "
             "numpy.savez(path, features=..., labels=...)."

@@ -151,8 +151,8 @@ class Store:
 
     def note_refusal(self, job: str, round_index: int, refused: Refused) -> None:
         """Remember what was refused, for whoever runs this node: the last ones, each in a few words."""
-        self.admission.count("refusals")
         with one_writer(self._connection):
+            self.admission.add("refusals")
             row = (time.time(), job, round_index, refused.name, refused.reason[:LONGEST_REASON])
             self._connection.execute("INSERT INTO refusals VALUES (?, ?, ?, ?, ?)", row)
             self._connection.execute(
@@ -202,7 +202,7 @@ def _private(folder: Path) -> Iterator[None]:
     before = os.umask(0o077)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path in (folder, *folder.iterdir()):
+        for path in (folder, *folder.iterdir(), *(folder / "jobs").glob("*"), *(folder / "examples").glob("*")):
             mode = stat.S_IMODE(path.lstat().st_mode)
             if mode & 0o077 and not path.is_symlink():
                 path.chmod(mode & 0o700)

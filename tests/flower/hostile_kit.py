@@ -1,0 +1,273 @@
+"""A hostile server's requests, and two clients whose data differ in one row: everything that can be seen must be equal.
+
+`tests/flower/test_flower_hostile.py` runs some thousands of pairs, `benchmarks/fuzz_node.py` a million.
+"""
+
+import math
+import shutil
+import struct
+import tempfile
+import zlib
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tomlkit
+from hypothesis import strategies as st
+
+from fedpdm.compression.wire import encode, make_part
+from fedpdm.config import load_config
+from fedpdm.engines.flower.client.client import Node, answer, introduce
+from fedpdm.engines.flower.client.node_data import NodeSource
+from fedpdm.engines.flower.client.store import open_store
+from fedpdm.engines.flower.job import job_toml, make_job, parse_job
+from fedpdm.engines.flower.protocol import REFUSALS, Introduction, Meeting, Reply, Request
+from fedpdm.errors import ConfigError
+from fedpdm.privacy.ledger import Ledger
+
+FEATURES, CLASSES, SLOTS, ROUNDS = 3, 2, 6, 40
+
+POLICY = """
+[budget]
+epsilon = 1000.0
+delta = 1e-5
+
+[jobs]
+take = "within-limits"
+
+[allow]
+algorithms = ["fedpdm", "fedavg"]
+mechanisms = ["sound"]
+noise = ["secure"]
+modes = ["contractive", "linearised"]
+maps = ["raw", "fourier"]
+bases = ["none"]
+map_seeds = [0]
+
+[limits]
+noise_multiplier_min = 0.5
+participations_max = 40
+rounds_max = 40
+steps_max = 10
+step_size_max = 4.0
+clip_max = 1.0
+radius_max = 1.0
+slots_max = 10
+fourier_count_max = 8
+fourier_bandwidth_min = 0.1
+fourier_bandwidth_max = 10.0
+basis_size_max = 1
+evaluations_max = 40
+evaluation_noise_multiplier_min = 0.1
+jobs_max = 4
+jobs_per_day = 100
+introductions_per_day = 100000
+requests_per_day = 100000
+refusals_per_day = 100000
+bytes_per_day = 100000000
+disk_bytes_max = 100000000
+"""
+
+_BASE = ["data.name=own", "data.basis=none", "data.clients=2", f"rounds.total={ROUNDS}", "rounds.participants=2"]
+_BASE += ["local.steps=2", "local.step_size=1.0", "algorithm.rho=0.1", "privacy.epsilon=40.0", "compression.values=float32"]
+CONFIGS = (
+    load_config("demo", [*_BASE, "data.features=raw", "data.scaling=centred"]),
+    load_config("demo", [*_BASE, "data.features=fourier", "data.fourier_count=4", "algorithm.name=fedavg"]),
+)
+_NAMES = [f"class {k}" for k in range(CLASSES)], [f"x{j}" for j in range(FEATURES)]
+JOBS = tuple(make_job(config, SLOTS, *_NAMES, evaluation={"share": 0.4, "every": 1, "epsilon": 100.0}) for config in CONFIGS)
+TEXTS = tuple(job_toml(job) for job in JOBS)
+
+
+class Pair:
+    """Two clients that hold the same jobs; the second lacks one row of the first."""
+
+    def __init__(self, rows: list[tuple[list[float], float]], lacking: int) -> None:
+        place = "/dev/shm" if Path("/dev/shm").is_dir() else None
+        self.folder = Path(tempfile.mkdtemp(prefix="fedpdm-pair-", dir=place))
+        self.nodes = [self._node(0, rows), self._node(1, rows[:lacking] + rows[lacking + 1 :])]
+        self.last = [dict.fromkeys((job.digest for job in JOBS), "") for _ in self.nodes]
+
+    def _node(self, number: int, rows: list[tuple[list[float], float]]) -> Node:
+        folder = self.folder / str(number)
+        folder.mkdir()
+        (folder / "policy.toml").write_text(POLICY)
+        features = np.array([row for row, _ in rows], np.float32).reshape(len(rows), FEATURES)
+        np.savez(folder / "rows.npz", features=features, labels=np.array([label for _, label in rows], np.float64))
+        node = Node(NodeSource(0, folder / "rows.npz", None, None), folder / "state", folder / "policy.toml")
+        (folder / "state" / "jobs").mkdir(parents=True)
+        for job, text in zip(JOBS, TEXTS, strict=True):
+            (folder / "state" / "jobs" / f"{job.digest}.toml").write_text(text)
+        with open_store(folder / "state"):  # as `approve` does: from here on the folder is private
+            pass
+        return node
+
+    def ask(self, asked: "Meeting | Request") -> list[Any]:
+        """What can be seen of both answers. An acknowledgement of "last" names each client's own last message."""
+        seen = []
+        for node, last in zip(self.nodes, self.last, strict=True):
+            if isinstance(asked, Meeting):
+                seen.append(_seen(introduce(node, asked)))
+                continue
+            own = asked._replace(accepted=last.get(asked.job, "")) if asked.accepted == "last" else asked
+            reply = answer(node, own)
+            if reply.vectors and own.task == "train":
+                last[own.job] = reply.message
+            seen.append(_seen(reply))
+        return seen
+
+    def kept(self) -> list[Any]:
+        """What both clients have on disk: files with sizes and modes, the ledger, counts, refusals."""
+        return [_kept(node) for node in self.nodes]
+
+    def close(self) -> None:
+        shutil.rmtree(self.folder)
+
+
+def _seen(said: Introduction | Reply) -> tuple[Any, ...]:
+    """All that a server sees of an answer but the noised numbers themselves."""
+    assert said.reason == (REFUSALS[said.refused] if said.refused else "")
+    if isinstance(said, Introduction):
+        return said
+    return said._replace(message=str(len(said.message)), vectors=b""), len(said.vectors)
+
+
+class Kept(NamedTuple):
+    files: list[tuple[str, int, int]]
+    spends: list[tuple[Any, ...]]
+    messages: list[tuple[Any, ...]]
+    refusals: list[tuple[Any, ...]]
+
+
+def _kept(node: Node) -> Kept:
+    files = []
+    for path in sorted(node.state_dir.rglob("*")):
+        status = path.stat()
+        files.append((str(path.relative_to(node.state_dir)), status.st_size if path.is_file() else 0, status.st_mode & 0o777))
+    spends: list[tuple[Any, ...]] = []
+    if (node.state_dir / "ledger.sqlite").exists():
+        with Ledger(node.state_dir / "ledger.sqlite") as ledger:
+            # what rounding can add to a sensitivity depends on the released dual, in digits far behind these
+            spends = [
+                (row.job, row.round, f"{row.sensitivity:.4g} {row.sigma:.4g}", row.mechanism_note) for row in ledger.rows()
+            ]
+    if not (node.state_dir / "state.sqlite").exists():
+        return Kept(files, spends, [], [])
+    with open_store(node.state_dir) as store:
+        messages = [(kept.job, kept.round, kept.status, kept.size) for kept in store.messages()]
+        refusals = [(job, t, name, len(reason)) for _, job, t, name, reason in store.refusals()]
+    return Kept(files, spends, messages, refusals)
+
+
+# Numbers that overflow, vanish, or are none.
+NUMBERS = st.sampled_from([0.0, 1.0, -0.5, 1e-45, 1e-300, 9e5, 1e7, 3e38, 1e308, math.inf, -math.inf, math.nan])
+ROWS = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from([0.0, 0.3, -1.0, 2.0, 1e-42, 3e38, -3e38, math.inf, math.nan]), min_size=3, max_size=3),
+        st.sampled_from([0.0, 1.0, 1.0, 7.0, -1.0, 0.5, math.nan]),
+    ),
+    min_size=2,
+    max_size=SLOTS,
+)
+DIGESTS = st.sampled_from([job.digest for job in JOBS])
+
+
+class Long(str):
+    """Ten million letters that are not printed with a failure."""
+
+    def __repr__(self) -> str:
+        return "HUGE"
+
+
+HUGE = Long("x" * 10**7)
+BAD_NAMES = st.sampled_from(["", "0" * 63, "0" * 64, "G" * 64, "../../state", HUGE, "\ud800" * 64, "a/b", "\0" * 64])
+BAD_ROUNDS = st.sampled_from([-1, 2**31 - 1, 2**31, 10**400, -(10**30), 2**63, True, "3", None, 1.5])
+
+
+@st.composite
+def vectors(draw: st.DrawFn) -> bytes:
+    """A model: of the right form with odd numbers, checksum and all, or garbage."""
+    kind = draw(st.sampled_from(["plain", "plain", "odd", "large", "size", "garbage", "empty"]))
+    if kind == "empty":
+        return b""
+    if kind == "garbage":
+        return draw(st.binary(max_size=64))
+    columns = FEATURES if draw(st.booleans()) else 5
+    values = np.full((CLASSES, columns + (kind == "size")), {"large": 9e5}.get(kind, 0.1), np.float32)
+    data = bytearray(encode([make_part(values, np.ones(values.shape, bool))]))
+    if kind == "odd":
+        with np.errstate(over="ignore"):
+            data[-4:] = struct.pack("<f", np.float32(draw(NUMBERS)))
+        data[8:12] = struct.pack("<I", zlib.crc32(bytes(data[12:]), zlib.crc32(bytes(data[:8]))))
+    return bytes(data)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Request:
+    """A request for work: for a job that is held or not, in a round that is or is not, with some model."""
+    task = draw(st.sampled_from(["train", "train", "train", "evaluate"]))
+    accepted = draw(st.sampled_from(["last", "last", "last", "", "0" * 32]))
+    round_index = draw(st.integers(0, ROUNDS))
+    return Request(task, draw(DIGESTS), round_index, 0, accepted, draw(vectors()))
+
+
+BAD_FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "job": BAD_NAMES,
+    "round": BAD_ROUNDS,
+    "client": BAD_ROUNDS,
+    "task": st.sampled_from(["", "query", "\ud800", None]),
+    "accepted": st.sampled_from(["0" * 31, "../x", "Z" * 32, "\ud800", None, HUGE]),
+    "vectors": st.sampled_from([None, "text", 3]),
+}
+BAD_OFFERS = st.sampled_from(["", Long("x = [" * 2000), Long("[" * 5000), "\ud800"])
+
+
+@st.composite
+def malformed(draw: st.DrawFn) -> Any:
+    """A request with a field that no server of ours would send, or a meeting with one."""
+    if draw(st.booleans()):
+        return Meeting(draw(BAD_NAMES), draw(BAD_OFFERS))
+    field = draw(st.sampled_from(sorted(BAD_FIELDS)))
+    return Request("train", draw(DIGESTS), 0, 0, "", b"")._replace(**{field: draw(BAD_FIELDS[field])})
+
+
+HOSTILE: dict[str, dict[str, list[Any]]] = {
+    "data": {"fourier_bandwidth": [1e-38, 1e38], "fourier_count": [10**7, 5], "radius": [1e300, 0.5], "features_seed": [3]},
+    "rounds": {"total": [10**400, 2**31, 3]},
+    "local": {"steps": [10**9, 3], "step_size": [1e308, 0.5], "tolerance": [1e-3], "batch_size": [2]},
+    "privacy": {"epsilon": [1e300, 1e9], "clip": [1e-300, 0.25], "participations": [10**12], "mode": ["every-step"]},
+    "compression": {"uplink": [0.5]},
+}
+
+
+@st.composite
+def offers(draw: st.DrawFn) -> Meeting:
+    """A job that the server makes up: its settings are hostile, or its digest is not its own, or it is fine."""
+    number = draw(st.integers(0, len(JOBS) - 1))
+    section = draw(st.sampled_from(sorted(HOSTILE)))
+    key = draw(st.sampled_from(sorted(HOSTILE[section])))
+    text = _changed(number, section, key, draw(st.sampled_from(HOSTILE[section][key])))
+    return Meeting(draw(st.sampled_from([JOBS[number].digest[::-1], "0" * 64, _digest(text)])), text)
+
+
+@lru_cache(maxsize=1000)
+def _changed(number: int, section: str, key: str, value: Any) -> str:
+    document = tomlkit.parse(TEXTS[number])
+    document["settings"][section][key] = value  # type: ignore[index]
+    return tomlkit.dumps(document)
+
+
+@lru_cache(maxsize=1000)
+def _digest(text: str) -> str:
+    """The digest of a job that can be read; of another one nothing is known."""
+    try:
+        return parse_job(text).digest
+    except ConfigError:
+        return "0" * 64
+
+
+def hostile() -> st.SearchStrategy[Any]:
+    """Whatever a hostile server may send."""
+    known = st.builds(Meeting, DIGESTS, st.just(""))
+    return st.one_of(malformed(), malformed(), malformed(), requests(), requests(), known, offers())
