@@ -31,6 +31,11 @@ def plan(
     smoothness: Annotated[float, typer.Option(help="Smoothness L of the loss: R^2/4 logistic, R^2/2 softmax.")] = 0.5,
     beta: Annotated[float, typer.Option(help="Weight of the non-convex term.")] = 0.0,
     tolerance: Annotated[float, typer.Option(help="Squared gradient norm at which the certified mode stops.")] = 1e-6,
+    rows: Annotated[
+        int | None, typer.Option(help="Of a table: rows of all clients. Shows what the rule for tables does.")
+    ] = None,
+    clients: Annotated[int, typer.Option(help="Of a table: clients of equal size.")] = 10,
+    features: Annotated[int, typer.Option(help="Of a table: numbers, levels of words, and 1.")] = 20,
     cohort: Annotated[int, typer.Option(help="Members that share the noise of a secure sum; 0: none.")] = 0,
     colluding: Annotated[int | None, typer.Option(help="Members that may work with the server (default: a tenth).")] = None,
     dropouts: Annotated[int | None, typer.Option(help="Members that may be missing in a sum (default: a tenth).")] = None,
@@ -42,6 +47,7 @@ def plan(
     \b
     Example:
       fedpdm privacy plan --epsilon 1 --participations 9 --examples 600
+      fedpdm privacy plan --epsilon 1 --rows 5000 --clients 20 --features 30
       fedpdm privacy plan --epsilon 1 --participations 60 --cohort 30
     """
     from fedpdm.algorithms.local import LocalPlan
@@ -50,6 +56,9 @@ def plan(
     from fedpdm.privacy.shared_noise import cohort_figures
     from fedpdm.privacy.sums import make_cohort
 
+    if rows is not None:
+        _plan_for_table(epsilon, delta, rows, clients, features, as_json)
+        return
     if [epsilon, noise_multiplier, participations].count(None) != 1:
         raise ConfigError("Give two of --epsilon, --noise-multiplier and --participations: the third is solved for.")
     local = LocalPlan(steps, batch_size, step_size, tolerance=tolerance)
@@ -93,6 +102,29 @@ def _print_cohort(found: dict[str, Any]) -> None:
             f"{row['share_multiplier']:13.4g}"
         )
     print(found["sentence"])
+
+
+def _plan_for_table(epsilon: float | None, delta: float, rows: int, clients: int, features: int, as_json: bool) -> None:
+    """What the rule of docs/defaults.md makes of these sizes, and whether the budget suffices."""
+    import numpy as np
+
+    from fedpdm.setup.defaults import Sizes, rule, signal, verdict
+
+    if epsilon is None or not epsilon > 0 or not 0 < clients <= rows or features < 1 or not 0 < delta < 1:
+        raise ConfigError(
+            f"Expected --epsilon above 0 (not {epsilon}), --delta in (0, 1) (not {delta:g}), at least one row per client "
+            f"({rows} rows, {clients} clients) and one feature (not {features})."
+        )
+    sizes = Sizes(np.full(clients, rows / clients), features)
+    found, said = signal(sizes, epsilon, delta), verdict(sizes, epsilon, delta)
+    settings = {f"{section}.{key}": value for section, values in rule(found).items() for key, value in values.items()}
+    if as_json:
+        print(json.dumps({"signal": found, "settings": settings, "warning": said}, indent=2))
+        return
+    print(f"signal {found:.3g} (docs/defaults.md)")
+    for key, value in settings.items():
+        print(f"{key} = {value:.4g}" if isinstance(value, float) else f"{key} = {value}")
+    print(said or "The budget suffices for sizes like these.")
 
 
 @privacy_app.command("spent")

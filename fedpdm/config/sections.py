@@ -196,6 +196,13 @@ class PrivacySection(Section):
     clip: float | None = Field(
         default=None, gt=0, description="bound C on one example's gradient; unset: half of the loss's own bound"
     )
+    standard_share: float = Field(
+        default=0.1, gt=0, lt=1, description="share of the budget for means and deviations, with data.standardise"
+    )
+    defaults: Literal["given", "rule"] = Field(
+        default="given",
+        description='"rule": settings that are not given follow from public sizes and the budget (docs/defaults.md)',
+    )
     participations: int = Field(
         default=0, ge=0, description="most participations of one client; 0: its even share of the rounds"
     )
@@ -228,10 +235,12 @@ class CohortsSection(Section):
     )
 
 
+SOUND_KEYS = ("relation", "mode", "standard_share", "defaults", "participations", "trust", "clients_per_unit")
+
 # What a mechanism does not look at must not be set, lest somebody believe that it counts.
 UNUSED_PRIVACY_KEYS: dict[str, tuple[str, ...]] = {
-    "none": ("epsilon", "relation", "mode", "clip", "participations", "trust", "clients_per_unit"),
-    "paper": ("relation", "mode", "participations", "trust", "clients_per_unit"),
+    "none": ("epsilon", "clip", *SOUND_KEYS),
+    "paper": SOUND_KEYS,
     "sound": (),
 }
 
@@ -255,6 +264,9 @@ class MetricsSection(Section):
     evaluate_every: int = Field(default=1, ge=1, description="rounds between test accuracies")
     diagnose_every: int = Field(
         default=10, ge=0, description="rounds between objective and stationarity, which read all training data; 0: never"
+    )
+    released: Literal["last", "averaged"] = Field(
+        default="last", description='which model is the result: the "last", or the one that is "averaged" over the tail'
     )
     tail: float = Field(
         default=0.5, gt=0, le=1, description="the averaged model is the mean over this last share of the rounds"

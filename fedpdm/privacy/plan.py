@@ -46,6 +46,7 @@ class Plan(NamedTuple):
     shared: SharedNoise | None = None  # where cohorts share the noise
     unit: str | None = None  # what the guarantee is for all rows of, such as "patient"; None: one example
     clients_per_unit: int = 1  # most clients that hold rows of one unit
+    standard_multiplier: float = 0.0  # z of the release of means and deviations before training; 0: there is none
 
     def cost_multiplier(self) -> float:
         """The noise multiplier of one participation as a whole, for a ledger that counts participations.
@@ -73,6 +74,10 @@ class Plan(NamedTuple):
             "mode": self.mode,
             "clip": self.clip,
         } | (self.shared.terms() if self.shared else {})
+
+    def training_mu(self) -> float:
+        """The mu of all of a client's participations together, in Gaussian differential privacy."""
+        return math.sqrt(self.participations * self.releases) / self.noise_multiplier
 
     def sentence(self, epsilon: float | None = None) -> str:
         """The guarantee in words; `epsilon` is what training spent, if less than the budget. Schema and training add up."""
@@ -121,6 +126,7 @@ def plan_sound(
     smallest_client: int,
     sharing: Sharing | None = None,
     clients_per_unit: int = 1,
+    budget_share: float = 1.0,
 ) -> Plan:
     """Calibrate the noise so that `participations` participations spend exactly the budget.
 
@@ -130,10 +136,11 @@ def plan_sound(
     person has at the client counts 1/m (`Examples.weights`), and the same bounds hold for all of them together: proof in
     docs/privacy/proofs.md ("A person as the unit"). Rows at q = `clients_per_unit` clients are q independent releases, so mu is
     sqrt(q) times as large, and so is the noise. With `sharing`, cohorts share the noise.
+    `budget_share` is the share of mu^2 that is left for training: Gaussian releases compose by adding theirs.
     """
     bound = _bound(mode, clip, curvature, local, smallest_client)
     releases = local.steps if mode == "every-step" else 1
-    z = noise_multiplier_for(epsilon, delta, participations * releases * clients_per_unit, relation)
+    z = noise_multiplier_for(epsilon, delta, participations * releases * clients_per_unit, relation) / math.sqrt(budget_share)
     shared = None
     if sharing:
         bound = member_sensitivity(bound, sharing.sizes)

@@ -117,13 +117,14 @@ def _read_run(path: Path, name: str) -> Run:
     manifest, rows = folder.manifest(), folder.rows()
     try:
         clients = json.loads(folder.clients_path.read_bytes()) if folder.clients_path.exists() else {}
-        model, about = read_models(path)["model"], read_about(path)
+        models, about = read_models(path), read_about(path)
     except Exception as error:
         raise UserError(f"The run in {path} cannot be read: {error}.") from None
+    config = validate(manifest.get("config", {}))
+    model = models["averaged_model" if config.metrics.released == "averaged" else "model"]
     spending = read_spending(path / "ledger.sqlite", str(manifest.get("config_digest")), [row["round"] for row in rows])
     classes = about.get("class_names") or [str(label) for label in range(model.shape[0])]
     features = about.get("feature_names") or [f"x{column}" for column in range(model.shape[-1])]
-    config = validate(manifest.get("config", {}))
     return Run(name, manifest, config, summary, rows, clients, model, classes, features, spending)
 
 

@@ -102,7 +102,7 @@ def coefficients(weights: np.ndarray, scaling: str, feature_names: Sequence[str]
 
 
 def load_model(run: Path, averaged: bool = False) -> SavedModel:
-    """The last model of a finished run, or the average over the tail of its rounds."""
+    """The model of a finished run: the one that its settings release, or the average over the tail of its rounds."""
     folder = RunFolder(run)
     if not folder.manifest_path.is_file():
         raise UserError(f"{run} holds no run (there is no manifest.json): give the folder that `fedpdm run` named.")
@@ -110,6 +110,7 @@ def load_model(run: Path, averaged: bool = False) -> SavedModel:
         raise UserError(f"The run in {run} is not finished, so it has no model: go on with `fedpdm run --resume {run}`.")
     try:
         with safe_open(folder.model_path, framework="numpy") as file:
+            averaged = averaged or folder.config().metrics.released == "averaged"
             weights = file.get_tensor("averaged_model" if averaged else "model")
             about = json.loads(file.metadata()["fedpdm"])
     except (SafetensorError, KeyError, ValueError) as error:

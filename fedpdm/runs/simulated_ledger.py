@@ -12,9 +12,12 @@ from fedpdm.engines.simulation.simulation import Roster
 from fedpdm.privacy.ledger import Ledger, SpendRequest
 from fedpdm.privacy.noise import SEEDED
 from fedpdm.privacy.plan import Plan
+from fedpdm.privacy.standard_release import moments_sensitivity
 from fedpdm.rounds import Setup
 
 __all__ = ["SimulatedLedger", "client_name"]
+
+MOMENTS = " moments"  # behind the name of a job: what is released before its first round
 
 
 def client_name(client: int) -> str:
@@ -50,7 +53,19 @@ class SimulatedLedger:
         ledger.open_budgets(clients, plan.epsilon, plan.delta, plan.relation)
         # A resumed run repeats rounds with the same keys: the same bits again are not another release.
         self._recorded = {(row.client, row.round) for row in ledger.rows() if row.job == self._job}
+        if plan.standard_multiplier:
+            self._record_moments(ledger)
         return self
+
+    def _record_moments(self, ledger: Ledger) -> None:
+        """The release of means and deviations, before the first round: a job of its own, of one round."""
+        job, federation, plan = f"{self._job}{MOMENTS}", self._federation, self._plan
+        known = {row.client for row in ledger.rows() if row.job == job}
+        z = plan.standard_multiplier / plan.clients_per_unit**0.5
+        bound = moments_sensitivity(federation.feature_names)
+        each = [(client_name(i), bound / float(size)) for i, size in enumerate(federation.slots)]
+        new = [SpendRequest(name, 0, s, z * s) for name, s in each if name not in known]
+        ledger.spend_many(new, "means and deviations", job)
 
     def __exit__(self, *_: object) -> None:
         self._open.close()

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import itertools
+import sys
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -26,6 +27,7 @@ from fedpdm.runs.record import ModelNames, RunRecord
 from fedpdm.runs.simulated_ledger import SimulatedLedger
 from fedpdm.runs.tracking import check_trackers, open_trackers
 from fedpdm.setup.build import LossFactory
+from fedpdm.setup.defaults import warning
 from fedpdm.setup.resolve import resolve
 
 __all__ = ["OnRows", "new_run_path", "run", "train"]
@@ -96,6 +98,8 @@ def train(
     if federation is None:
         federation = build_federation(chosen, data_dir, progress=progress)
     chosen = resolve(chosen, federation)
+    if progress and (said := warning(chosen, federation)):
+        print(f"fedpdm: {said}", file=sys.stderr)
     simulation = build(chosen, federation, path)
     with contextlib.closing(RunFolder.create(path, chosen, federation.checksums)) as folder:
         return _watched(chosen, folder, simulation, progress, trackers)

@@ -16,7 +16,6 @@ from fedpdm.config import Config
 from fedpdm.data import Federation
 from fedpdm.data.federation import mask
 from fedpdm.data.prepare import radius_of
-from fedpdm.data.schema import Cost
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import paper_round_epsilon
 from fedpdm.privacy.mechanism import paper
@@ -26,6 +25,7 @@ from fedpdm.privacy.shared_noise import Sharing
 from fedpdm.problem import Loss, Problem, penalties
 from fedpdm.problem.penalties import Penalty
 from fedpdm.rounds import Setup
+from fedpdm.setup.budget import after_schema, standard_multiplier
 from fedpdm.setup.cohorts import even_share, sharing_of
 
 __all__ = ["Crowd", "build_setup", "plain_setup", "with_sound_mechanism", "loss_factory"]
@@ -115,20 +115,6 @@ def unit_of(config: Config, federation: Federation) -> str | None:
             "to a public limit that is at least that, or leave rows out."
         )
     return unit
-
-
-def after_schema(config: Config, cost: Cost | None) -> Config:
-    """The settings with the budget that a schema has left for training: (epsilon, delta) of the two add up."""
-    if cost is None:
-        return config
-    p = config.privacy
-    epsilon, delta = (p.epsilon or 0.0) - cost.epsilon, p.delta - cost.delta
-    if p.relation != "add-remove" or epsilon <= 0 or delta <= 0:
-        raise ConfigError(
-            f"The schema was read off the rows with epsilon={cost.epsilon:g}, delta={cost.delta:g} (add-remove), which must be "
-            f"below privacy.epsilon={p.epsilon}, privacy.delta={p.delta:g}, with privacy.relation=add-remove: raise the budget."
-        )
-    return config.model_copy(update={"privacy": p.model_copy(update={"epsilon": epsilon, "delta": delta})})
 
 
 def plain_setup(
@@ -231,9 +217,12 @@ def with_sound_mechanism(
         curvature=Curvature(setup.algorithm.weight, setup.problem.loss.smoothness(seen), config.problem.beta),
         local=setup.local,
         smallest_client=smallest_client,
+        budget_share=1 - p.standard_share if config.data.standardise else 1.0,
         sharing=sharing,
         clients_per_unit=p.clients_per_unit,
     )
+    if config.data.standardise:
+        plan = plan._replace(standard_multiplier=standard_multiplier(config))
     return setup._replace(privacy=plan.privacy), plan
 
 

@@ -3,12 +3,13 @@
 from fedpdm.config import Config
 from fedpdm.data.federation import Federation
 from fedpdm.errors import ConfigError
+from fedpdm.setup.defaults import by_rule
 
 __all__ = ["resolve"]
 
 
 def resolve(config: Config, federation: Federation | None = None) -> Config:
-    """The settings with the numbers of clients and participants that 0 and "column" stand for.
+    """The settings with the numbers of clients and participants that 0 and "column" stand for, and with those of the rule.
 
     Resolved settings stay as they are, so a run that is resumed has the same ones.
 
@@ -29,4 +30,6 @@ def resolve(config: Config, federation: Federation | None = None) -> Config:
         )
     named = federation.schema.client if federation is not None and federation.schema else None
     data = config.data.model_copy(update={"clients": clients, "client_column": named or config.data.client_column})
-    return config.model_copy(update={"data": data, "rounds": config.rounds.model_copy(update={"participants": participants})})
+    rounds = config.rounds.model_copy(update={"participants": participants})
+    config = config.model_copy(update={"data": data, "rounds": rounds})
+    return config if federation is None else by_rule(config, federation)

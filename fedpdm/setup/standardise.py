@@ -3,8 +3,12 @@
 import numpy as np
 
 from fedpdm.config import Config
+from fedpdm.data.datasets import clip_norms
 from fedpdm.data.federation import Federation, mask
 from fedpdm.data.standard import Standard, exact_standard
+from fedpdm.errors import ConfigError
+from fedpdm.privacy.standard_release import BIAS, release_moments, standard_from
+from fedpdm.setup.budget import after_schema, standard_multiplier
 
 __all__ = ["standardised"]
 
@@ -12,15 +16,36 @@ __all__ = ["standardised"]
 def standardised(config: Config, federation: Federation) -> Federation:
     """The federation with its features standardised, if the settings ask for it; `federation.standard` says how.
 
-    The model of the federation is one of standardised features; `Standard.fold` makes it one of the features as they were.
+    Under the sound mechanism means and deviations are a noised release (`fedpdm.privacy.standard_release`), and training rows
+    are cut to norm 1 behind it; test rows are not, as the model that is kept is one of the features as they were
+    (`Standard.fold`), whatever their norm.
     """
     if not config.data.standardise or federation.standard is not None:
         return federation
-    return with_standard(federation, exact_standard(federation))
+    if config.privacy.mechanism == "none":
+        return with_standard(federation, exact_standard(federation), None)
+    if config.privacy.mechanism != "sound" or federation.schema is None or config.data.features != "raw":
+        raise ConfigError(
+            'data.standardise=true with privacy needs privacy.mechanism="sound", a table with a schema and '
+            'data.features="raw", since the release rests on features in [0, 1]: set data.standardise=false.'
+        )
+    clients = [federation.features[i, :size] for i, size in enumerate(federation.sizes)]
+    z = standard_multiplier(after_schema(config, federation.schema.cost))
+    counts = federation.weights
+    weights = None if counts is None else [counts[i, :size].astype(float) for i, size in enumerate(federation.sizes)]
+    names, slots = federation.feature_names, federation.slots.astype(float)
+    moments = release_moments(clients, slots, names, z, config.seed, weights)
+    bias = BIAS if federation.feature_names[-1] == "bias" else 0.0
+    return with_standard(federation, standard_from(moments, federation.feature_names), (1 - bias**2) ** 0.5)
 
 
-def with_standard(federation: Federation, standard: Standard) -> Federation:
-    """The same rows, mapped; padding stays zero."""
-    real = mask(federation.sizes, federation.max_size)[:, :, None]
-    features = np.where(real, standard.apply(federation.features), 0.0).astype(np.float32)
+def with_standard(federation: Federation, standard: Standard, radius: float | None) -> Federation:
+    """The same rows, mapped, those to train on cut to the radius (without the bias); padding stays zero."""
+    real = mask(federation.sizes, federation.max_size)
+    features = np.zeros_like(federation.features)
+    rows = standard.apply(federation.features[real])
+    if radius is not None:
+        inputs = rows.shape[1] - standard.bias
+        rows[:, :inputs] = clip_norms(rows[:, :inputs], radius)
+    features[real] = rows
     return federation._replace(features=features, test_features=standard.apply(federation.test_features), standard=standard)

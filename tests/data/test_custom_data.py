@@ -157,7 +157,7 @@ def test_export_names_features_and_classes_and_scores_like_the_model(private_run
     scores = encode(read_schema(SCHEMA), table).features @ coefficients
     model = load_model(folder)
     np.testing.assert_allclose(scores, model.features(table)[0] @ model.weights.T, atol=1e-4)
-    assert np.array_equal(model.weights, read_models(folder)["model"])
+    assert np.array_equal(model.weights, read_models(folder)["averaged_model"])  # what the preset releases
 
 
 def test_the_python_of_the_page_on_own_data_runs():

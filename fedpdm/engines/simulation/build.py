@@ -65,10 +65,10 @@ def resolved_simulation(
         cohort_size=setup.privacy.sums.cohort.members if setup.privacy.sums else 0,
         fixed_cohorts=config.cohorts.members == "fixed",
         tolerance=r.tolerance,
-        **config.metrics.model_dump(),
+        **config.metrics.model_dump(include={"evaluate_every", "diagnose_every", "tail"}),
     )
     made = ledger(plan, setup, federation) if ledger and plan else None
-    return Simulation(setup, federation, schedule, plan, shares_of(config, federation), ledger=made)
+    return Simulation(setup, federation, schedule, plan, shares_of(config, federation, plan), ledger=made)
 
 
 def within_radius(federation: Federation, radius: float) -> Federation:

@@ -1,0 +1,136 @@
+"""How the rule of docs/defaults.md was fitted: made-up tables, many settings, the gap in AUC to training without noise.
+
+    python benchmarks/fit_defaults.py      # writes docs/results/benchmarks/defaults.json, about five minutes
+
+A run is FedPDM in the mode "linearised" with kappa = 1/2 and all clients in every round, written out in NumPy: then x0 takes
+noised gradient steps of length 1/rho. Nothing here is anybody's data.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from fedpdm.privacy.accounting import gdp_mu
+from fedpdm.privacy.standard_release import BIAS, release_moments, standard_from
+from fedpdm.setup.defaults import Sizes, signal
+from fedpdm.setup.shares import precisions
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "benchmarks" / "defaults.json"
+DELTA, SHARE, STEP = 1e-5, 0.1, 4.0
+TRAVELS, CLIPS, EPSILONS = (30, 100, 300, 1000, 3000), (0.3, 0.7, 1.0), (0.3, 1.0, 3.0)
+
+
+class MadeUp(NamedTuple):
+    """Rows in [0, 1] with a bias, labels, whose rows they are, and which are for tests."""
+
+    features: np.ndarray
+    labels: np.ndarray
+    clients: np.ndarray
+    test: np.ndarray
+    names: tuple[str, ...]
+
+
+def made_up(seed: int) -> MadeUp:
+    """2,000 to 40,000 rows of 4 to 50 clients: numbers (some skewed, some yes or no), words, a model with gaps, a shift."""
+    rng = np.random.default_rng(seed)
+    rows, clients = int(10 ** rng.uniform(3.3, 4.6)), int(rng.choice([4, 10, 20, 50]))
+    numbers, words = int(rng.integers(2, 15)), int(rng.integers(1, 7))
+    count = numbers + words
+    hidden = rng.normal(size=(rows, count)) @ (np.eye(count) + 0.4 * rng.normal(size=(count, count)) / count**0.5)
+    columns, names = [], []
+    for j in range(numbers):
+        kinds = (
+            lambda a: 1 / (1 + np.exp(-a * rng.uniform(0.3, 1.5) + rng.normal())),
+            lambda a: np.clip(np.exp(a) * 10 ** rng.uniform(-2.5, -0.7), 0, 1),
+            lambda a: (a > rng.normal()).astype(float),
+        )
+        columns.append(kinds[rng.integers(3)](hidden[:, j]))
+        names.append(f"n{j}")
+    for j in range(numbers, count):
+        levels = int(rng.integers(2, 9))
+        level = np.searchsorted(np.sort(rng.normal(size=levels - 1)), hidden[:, j] + 0.3 * rng.normal(size=rows))
+        columns += [(level == k).astype(float) for k in range(levels)]
+        names += [f"w{j}={k}" for k in range(levels)]
+    features = np.stack(columns, axis=1)
+    standard = (features - features.mean(axis=0)) / np.maximum(features.std(axis=0), 1e-3)
+    scores = standard @ (rng.normal(size=len(names)) * (rng.random(len(names)) < 0.5))
+    scores *= rng.uniform(0.7, 2.2) / max(float(scores.std()), 1e-6)
+    shares = rng.lognormal(0, 1, clients)
+    owner = rng.choice(clients, rows, p=shares / shares.sum())
+    scores += 0.3 * rng.normal(size=clients)[owner] + rng.uniform(-2.5, 0.5)
+    labels = (rng.random(rows) < 1 / (1 + np.exp(-scores))).astype(int)
+    features = np.column_stack([features, np.ones(rows)]).astype(np.float32)
+    return MadeUp(features, labels, owner, rng.random(rows) < 0.2, (*names, "bias"))
+
+
+def without_noise(table: MadeUp) -> float:
+    """AUC of logistic regression on all training rows."""
+    rows = (table.features - table.features.mean(axis=0)) / np.maximum(table.features.std(axis=0), 1e-3)
+    model = LogisticRegression(C=10, max_iter=500).fit(rows[~table.test], table.labels[~table.test])
+    return float(roc_auc_score(table.labels[table.test], model.decision_function(rows[table.test])))
+
+
+def private(table: MadeUp, epsilon: float, travel: float, clip: float, seed: int) -> dict[str, float]:
+    """AUC of the last and of the averaged model; `travel` is the sum of all steps."""
+    rng, mu = np.random.default_rng([seed, int(100 * epsilon)]), gdp_mu(epsilon, DELTA)
+    owners = [np.flatnonzero(~table.test & (table.clients == client)) for client in np.unique(table.clients)]
+    owners = [rows for rows in owners if len(rows)]
+    sizes, width = np.array([len(rows) for rows in owners], float), len(table.names)
+    moments = release_moments([table.features[rows] for rows in owners], sizes, table.names, 1 / (mu * SHARE**0.5), seed)
+    mapped = standard_from(moments, table.names).apply(table.features)
+    norms = np.linalg.norm(mapped[:, :-1], axis=1, keepdims=True)
+    train = mapped.copy()
+    train[:, :-1] *= np.minimum(1, (1 - BIAS**2) ** 0.5 / np.maximum(norms, 1e-9))
+    left = mu * (1 - SHARE) ** 0.5
+    weights = precisions(sizes, 2 * width, left)
+    weights /= weights.sum()
+    order, rounds = np.concatenate(owners), int(np.clip(np.ceil(travel / STEP), 25, 250))
+    rows, labels, each = train[order], table.labels[order], np.repeat(weights / sizes, sizes.astype(int)).astype(np.float32)
+    noise = 2**0.5 * clip * (rounds**0.5 / left) * np.sqrt(np.sum((weights / sizes) ** 2))
+    x, total = np.zeros((2, width)), np.zeros((2, width))
+    for t in range(rounds):
+        p = 1 / (1 + np.exp(-(rows @ (x[1] - x[0]).astype(np.float32))))
+        gap = np.where(labels == 1, 1 - p, p)
+        slope = rows.T @ (each * (p - labels) * np.minimum(1, clip / np.maximum(gap, 1e-9)))
+        x = x - travel / rounds * (np.stack([-slope, slope]) + noise * rng.normal(size=x.shape))
+        total += x if t >= rounds // 2 else 0
+    truth = table.labels[table.test]
+    models = {"last": x, "averaged": total}
+    return {name: float(roc_auc_score(truth, mapped[table.test] @ (m[1] - m[0]))) for name, m in models.items()}
+
+
+def main(tables: int = 24) -> None:
+    """All settings on all tables: the mean gap by signal, travel, clip and model."""
+    cells: list[dict[str, Any]] = []
+    for seed in range(100, 100 + tables):
+        table = made_up(seed)
+        best = without_noise(table)
+        if best < 0.6:  # nothing to learn
+            continue
+        sizes = np.bincount(table.clients[~table.test]).astype(float)
+        for epsilon in EPSILONS:
+            found = signal(Sizes(sizes[sizes > 0], len(table.names)), epsilon, DELTA)
+            for travel in TRAVELS:
+                for clip in CLIPS:
+                    aucs = private(table, epsilon, travel, clip, seed)
+                    gaps = {name: round(best - auc, 4) for name, auc in aucs.items()}
+                    cells.append(
+                        {"table": seed, "epsilon": epsilon, "signal": round(found, 2), "travel": travel, "clip": clip} | gaps
+                    )
+    RESULTS.write_text(json.dumps(cells))
+    for low, high in ((0, 3), (3, 10), (10, 30), (30, 100), (100, 1e9)):
+        for clip in CLIPS:
+            line = []
+            for travel in TRAVELS:
+                some = [c for c in cells if low <= c["signal"] < high and c["travel"] == travel and c["clip"] == clip]
+                means = [np.mean([c[name] for c in some]) if some else np.nan for name in ("last", "averaged")]
+                line.append(f"{means[0]:.3f}/{means[1]:.3f}")
+            print(f"signal {low:>3g} to {high:<6g} clip {clip:<4g} " + "  ".join(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Settings of a private run from public sizes and the budget alone: the rule of docs/defaults.md."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedpdm.config import Config
+from fedpdm.data.federation import Federation
+from fedpdm.privacy.accounting import gdp_mu
+from fedpdm.setup.budget import after_schema
+from fedpdm.setup.shares import precisions
+
+__all__ = ["Sizes", "by_rule", "signal", "rule", "sizes_of", "verdict", "warning"]
+
+# Fitted by benchmarks/fit_defaults.py on made-up tables
+TRAVEL_PER_SIGNAL, LEAST_TRAVEL, MOST_TRAVEL = 10.0, 100.0, 1000.0
+STEP, LEAST_ROUNDS, MOST_ROUNDS = 4.0, 25, 250
+CLIP = 0.7  # of the loss's own bound
+ENOUGH, TOO_LITTLE = 10.0, 3.0  # signals above and below which a made-up table is, and is not, learnt
+
+
+class Sizes(NamedTuple):
+    """What is public about a table: rows of every client, features (the bias included), and classes."""
+
+    rows: np.ndarray
+    features: int
+    classes: int = 2
+
+
+def sizes_of(federation: Federation) -> Sizes:
+    """The public sizes of a federation."""
+    return Sizes(federation.slots.astype(float), federation.features.shape[2], federation.classes)
+
+
+def signal(sizes: Sizes, epsilon: float, delta: float, relation: str = "add-remove") -> float:
+    r"""$S = \mu / (m \sqrt{\sum_i w_i^2/n_i^2})$: how far what rows say stands above the noise, for m features.
+
+    $\mu$ is that of the whole budget, $w_i$ are the clients' shares, $n_i$ their rows. For one client it is $\mu n/m$.
+    """
+    mu = gdp_mu(epsilon, delta) / (2 if relation == "replace-one" else 1)
+    weights = precisions(sizes.rows, sizes.classes * sizes.features, mu)
+    weights = weights / weights.sum()
+    return mu / (math.sqrt(float((weights**2 / sizes.rows**2).sum())) * sizes.features)
+
+
+def rule(found: float) -> dict[str, dict[str, Any]]:
+    """The settings for a signal S: how far to go in all, in how many rounds, and the clip; by section and key."""
+    travel = min(max(TRAVEL_PER_SIGNAL * found, LEAST_TRAVEL), MOST_TRAVEL)
+    rounds = min(max(math.ceil(travel / STEP), LEAST_ROUNDS), MOST_ROUNDS)
+    step = float(f"{travel / rounds:.4g}")
+    return {
+        "algorithm": {"rho": 1 / step},
+        "local": {"steps": 1, "step_size": step / 2},  # so that kappa is 1/2, and a round is a step of 1/rho
+        "rounds": {"total": rounds},
+        "privacy": {"mode": "linearised", "clip": CLIP * 2**0.5},
+        "metrics": {"released": "averaged"},
+    }
+
+
+def by_rule(config: Config, federation: Federation) -> Config:
+    """The settings with what the rule gives for those that are not given, if they ask for it."""
+    p = config.privacy
+    if p.defaults != "rule":
+        return config
+    left = after_schema(config, federation.schema.cost if federation.schema else None).privacy
+    assert left.epsilon is not None
+    found = signal(sizes_of(federation), left.epsilon, left.delta, left.relation)
+    sections = {}
+    for name, values in rule(found).items():
+        section = getattr(config, name)
+        new = {key: value for key, value in values.items() if key not in section.model_fields_set}
+        sections[name] = section.model_copy(update=new)
+    return config.model_copy(update=sections)
+
+
+def warning(config: Config, federation: Federation) -> str | None:
+    """What to say before a run whose budget is too small for its table, if the rule made its settings."""
+    p = config.privacy
+    if p.defaults != "rule" or p.epsilon is None:
+        return None
+    return verdict(sizes_of(federation), p.epsilon, p.delta, p.relation)
+
+
+def verdict(sizes: Sizes, epsilon: float, delta: float, relation: str = "add-remove") -> str | None:
+    """Words for a budget that is too small for these sizes, with what would suffice; None: it is not."""
+    found = signal(sizes, epsilon, delta, relation)
+    if found >= ENOUGH:
+        return None
+    enough = epsilon
+    while signal(sizes, enough, delta, relation) < ENOUGH and enough < 1000:
+        enough *= 1.1
+    more = math.ceil(ENOUGH / found * float(sizes.rows.sum()))
+    how = "most likely no better than the majority class" if found < TOO_LITTLE else "clearly worse than without noise"
+    fewer = max(1, int(sizes.features * found / ENOUGH))
+    return (
+        f"The budget is small for this table: the signal is {found:.2g} (docs/defaults.md), and below {ENOUGH:g} a model is "
+        f"{how}. Enough would be epsilon = {enough:.2g}, or about {more} rows in all, or {fewer} features instead of "
+        f"{sizes.features}."
+    )
