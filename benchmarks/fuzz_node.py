@@ -24,11 +24,11 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "flower"))
 
-from hostile_kit import JOBS, POLICY, ROWS, Pair, hostile
+from hostile_kit import JOBS, POLICY, ROWS, TEXTS, Pair, hostile
 
 from fedpdm.engines.flower.client.client import Node, introduce
 from fedpdm.engines.flower.client.node_data import NodeSource
-from fedpdm.engines.flower.job import job_toml, make_job
+from fedpdm.engines.flower.job import parse_job
 from fedpdm.engines.flower.protocol import Meeting
 
 IN_ONE = 100
@@ -72,9 +72,8 @@ def introductions(count: int) -> dict[str, Any]:
         codes: Counter[str] = Counter()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for number in range(count):
-            changed = JOBS[0].settings.model_copy(update={"seed": number})
-            job = make_job(changed, 6, JOBS[0].classes, JOBS[0].features)
-            codes[introduce(node, Meeting(job.digest, job_toml(job))).refused or "taken"] += 1
+            text = TEXTS[0].replace(JOBS[0].id, f"{number:032x}").replace("seed = 0\n", f"seed = {number}\n", 1)
+            codes[introduce(node, Meeting(parse_job(text).digest, text)).refused or "taken"] += 1
         size = sum(path.stat().st_size for path in (folder / "state").rglob("*") if path.is_file())
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     return {
