@@ -5,7 +5,7 @@
 
 `faults`: every member is a process of its own, on pipes. In every round 20 % of them are killed (kill -9), each at a random
 one of the five steps; every sum that is opened is compared with the survivors' whole numbers. `cost`: CPU seconds and bytes of
-one member in one round. Results are in docs/results/secure_sums.json.
+one member in one round. Results are in docs/results/benchmarks/secure_sums.json.
 """
 
 import argparse

@@ -22,7 +22,8 @@ from fedpdm.problem import penalties
 from fedpdm.problem.losses import restricted
 from fedpdm.problem.objective import Problem, concave_gradient
 
-__all__ = ["Setup", "ClientResult", "Stage", "client_round", "cohort_round", "server_round", "client_key", "travel_at"]
+__all__ = ["Setup", "ClientResult", "Solved", "Stage", "client_round", "cohort_round", "open_cohort", "server_round"]
+__all__ += ["client_key", "solve_locally", "travel_at"]
 
 
 class Setup(NamedTuple):
@@ -78,7 +79,7 @@ class Solved(NamedTuple):
     choice_key: Array
 
 
-def _solve_locally(
+def solve_locally(
     setup: Setup, examples: Examples, state: Any, broadcast: Broadcast, round_index: Any, key: Array, support: Array | None
 ) -> Solved:
     """The part of a round that sees data."""
@@ -149,7 +150,7 @@ def client_round(
     `stage` says how the parts before and behind the privacy boundary are run. A simulator traces all three together; a real
     client compiles the two parts and draws its noise between them, on the host.
     """
-    solved = stage("solve", _solve_locally)(setup, examples, state, broadcast, round_index, key, support)
+    solved = stage("solve", solve_locally)(setup, examples, state, broadcast, round_index, key, support)
     # The privacy boundary of the sound mechanism: below this line nothing but released values is used.
     solution = setup.privacy.release_solution(solved.x, solved.release)
     solved = solved._replace(x=solution.value)
@@ -185,7 +186,7 @@ def cohort_round(
     def add(carry: tuple[Array, ...], member: tuple[Array, Array, Array]) -> tuple[tuple[Array, ...], Solved]:
         words, weights, count, check = carry
         client, here, key = member
-        solved = _solve_locally(setup, members._replace(client=client), state, broadcast, round_index, key, support)
+        solved = solve_locally(setup, members._replace(client=client), state, broadcast, round_index, key, support)
         weight = members.sizes[client] / sums.mean_examples
         # The privacy boundary of secure sums: a member's solution leaves as its share, of which only the sum is seen.
         share = sums.share(weight * (solved.x - x0), solved.release)
@@ -198,10 +199,35 @@ def cohort_round(
     nothing = jnp.zeros(x0.shape, jnp.uint32), jnp.float32(0.0), jnp.float32(0.0), jnp.float32(0.0)
     (words, weight, count, check), each = jax.lax.scan(add, nothing, (members.client, present, keys))
     public = jax.tree.map(lambda leaf: leaf[0], each)
-    opened = sums.opened(words, weight, count, public.release)
-    solution = opened._replace(value=x0 + opened.value + check)
-    public = public._replace(x=solution.value)
-    return _make_message(setup, state, broadcast, round_index, public, solution, support)
+    return open_cohort(setup, words, (weight, count), public._replace(x=check), state, broadcast, round_index, support)
+
+
+def open_cohort(
+    setup: Setup,
+    words: Array,
+    of: tuple[Array, Array],
+    public: Solved,
+    state: Any,
+    broadcast: Broadcast,
+    round_index: Array | int,
+    support: Array | None = None,
+) -> ClientResult:
+    """From the sum of a cohort's shares to its next state and message: everything here is public.
+
+    Parameters
+    ----------
+    words, of
+        The sum, and the members' weights and number in it.
+    public
+        What is public about the members' work; its `x` is added, and is zero or NaN.
+    setup, state, broadcast, round_index, support
+        As in `cohort_round`.
+    """
+    sums = setup.privacy.sums
+    assert sums is not None
+    opened = sums.opened(words, *of, public.release)
+    solution = opened._replace(value=broadcast.x0 + opened.value + public.x)
+    return _make_message(setup, state, broadcast, round_index, public._replace(x=solution.value), solution, support)
 
 
 def server_round(setup: Setup, server_state: Any, broadcast: Broadcast, reports: Reports) -> Any:

@@ -134,10 +134,14 @@ class SecureGaussian:
         sigma : float
             Standard deviation of the noise, at least 2**10 lattice steps.
         """
+        return self.release_steps(x, sigma).astype(np.float64) / self.lattice_scale
+
+    def release_steps(self, x: ArrayLike, sigma: float) -> np.ndarray:
+        """`release`, in whole lattice steps (int64): a share of a secure sum."""
         steps = self._steps(sigma)
         lattice = self._to_lattice(x)
         noised = _discrete_gaussian(lattice.ravel().tolist(), steps)
-        return np.asarray(noised, dtype=np.float64).reshape(lattice.shape) / self.lattice_scale
+        return np.asarray(noised, dtype=np.int64).reshape(lattice.shape)
 
     def within(self, x: ArrayLike) -> np.ndarray:
         """x in float64, cut to the lattice's range, NaN at 0: so that no release is refused because of its value.

@@ -7,6 +7,7 @@
 5 reveal      with enough such signatures: pieces of the survivors' seeds, and of the others' mask keys, never both of one
 """
 
+import json
 import os
 from collections.abc import Callable, Sequence
 
@@ -76,6 +77,28 @@ class Member:
         self._keys: dict[int, bytes] = {}
         self._pieces: dict[int, bytes] = {}  # of whom: its piece of mask key and seed
         self._survivors: list[int] = []
+
+    def save(self) -> bytes:
+        """All that the next step needs, for a member whose process ends after every message. It holds secrets: keep it so."""
+        secrets = {"seal": self._seal_key.private_bytes_raw(), "mask": self._mask_key.private_bytes_raw(), "seed": self._seed}
+        return json.dumps(
+            {name: secret.hex() for name, secret in secrets.items()}
+            | {"step": self._step, "keys": self._all_keys.hex(), "survivors": self._survivors}
+            | {"pieces": {str(number): piece.hex() for number, piece in self._pieces.items()}}
+        ).encode()
+
+    @classmethod
+    def restore(cls, identity: Ed25519PrivateKey, approval: Approval, terms: Terms, saved: bytes) -> "Member":
+        """The member that was saved; the terms and what it agrees to are checked again."""
+        member, kept = cls(identity, approval, terms), json.loads(saved)
+        member._seal_key, member._mask_key = (
+            X25519PrivateKey.from_private_bytes(bytes.fromhex(kept[k])) for k in ("seal", "mask")
+        )
+        member._seed, member._step = bytes.fromhex(kept["seed"]), kept["step"]
+        member._all_keys, member._survivors = bytes.fromhex(kept["keys"]), kept["survivors"]
+        member._keys = read_keys(terms, member._all_keys) if member._all_keys else {}
+        member._pieces = {int(number): bytes.fromhex(piece) for number, piece in kept["pieces"].items()}
+        return member
 
     def _take(self, step: int) -> None:
         """Every step is taken once and in order; a step that fails ends the member's part."""
