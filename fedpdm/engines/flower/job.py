@@ -92,7 +92,8 @@ class Job(Section):
     @cached_property
     def setup(self) -> tuple[Setup, Plan | None]:
         """Problem, algorithm, local work and mechanism, for the public number of slots."""
-        return deployed_setup(self.config, self.slots)
+        by_sums = self.settings.privacy.trust == "cohorts"
+        return deployed_setup(self.config, self.slots, len(self.classes) * self.width if by_sums else 0)
 
     @cached_property
     def digest(self) -> str:

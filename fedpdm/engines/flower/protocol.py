@@ -64,6 +64,8 @@ REFUSALS: dict[str, str] = {
     "order": "The round is over: this client has answered a later one.",
     "state": "Server and client disagree about the last message that was used: one of the two is an old copy.",
     "model": "The model is damaged, not finite, or too large for exact noise.",
+    "roster": "This client's policy does not approve the cohort: its members, its size, or who may collude or drop out.",
+    "sum": "The step does not belong to a secure sum that this client takes part in, or was taken already.",
     "rate": "This client has had as many requests or refusals today as its policy allows.",
     "disk": "This client's policy allows no more bytes on disk.",
     "busy": "Another process works for this client.",

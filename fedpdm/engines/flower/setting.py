@@ -1,12 +1,14 @@
 """From settings to what client and server agree on, without anybody's data."""
 
+import numpy as np
+
 from fedpdm.config import Config
 from fedpdm.data.prepare import radius_of
 from fedpdm.engines.flower.protocol import Refused
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup
-from fedpdm.setup.build import loss_factory, plain_setup, with_sound_mechanism
+from fedpdm.setup.build import Crowd, loss_factory, plain_setup, with_sound_mechanism
 
 __all__ = ["check_bounds", "deployed_setup"]
 
@@ -45,8 +47,8 @@ def check_bounds(config: Config) -> None:
             raise ConfigError(f"{key}={value!r:.40} is out of bounds: a deployment takes {least:g} to {most:g}.")
 
 
-def deployed_setup(config: Config, examples: int) -> tuple[Setup, Plan | None]:
-    """Problem, algorithm, local work and mechanism for a client with so many examples.
+def deployed_setup(config: Config, examples: int, dimension: int = 0) -> tuple[Setup, Plan | None]:
+    """Problem, algorithm, local work and mechanism for clients with so many examples, and a model of so many coordinates.
 
     Some settings of the simulator have no place in a deployment; they are refused by name, with the way out.
     """
@@ -81,5 +83,6 @@ def deployed_setup(config: Config, examples: int) -> tuple[Setup, Plan | None]:
 
     setup = plain_setup(config, config.data.clients, lambda: radius_of(config) or no_radius())
     if config.privacy.mechanism == "sound":
-        return with_sound_mechanism(config, setup, examples, loss_factory(config))
+        crowd = Crowd(np.full(config.data.clients, float(examples)), dimension)
+        return with_sound_mechanism(config, setup, examples, loss_factory(config), crowd if dimension else None)
     return setup, None

@@ -132,6 +132,8 @@ def _answer(node: Node, request: Request, store: Store, policy: Policy) -> Reply
     job = held_job(node.state_dir, request.job)
     if job is None:
         raise Refused("job", f"This client does not hold job {request.job}: `fedpdm flower approve JOB` lets it take part.")
+    if job.config.privacy.trust == "cohorts":
+        raise Refused("settings", "The job is for secure sums: no message of a single client leaves in it.")
     if request.task == "evaluate":
         request = request._replace(job=request.job + EVALUATION)
     if repeated := _repeated(request, store):

@@ -87,6 +87,15 @@ class TimeSection(Section):
     reply_after: float = Field(default=0.0, ge=0, description="seconds from a request to its answer, whatever it is; 0: none")
 
 
+class CohortSection(Section):
+    """Whom this client shares secure sums with (docs/secure-sums.md)."""
+
+    keys: tuple[str, ...] = Field(description="public keys of all members that may be in a sum with this client, its own too")
+    size: int = Field(ge=2, description="the fewest members that must be invited")
+    colluding: int = Field(ge=0, description="members that the noise must reckon with as working with the server, at least")
+    dropouts: int = Field(ge=0, description="members that may be missing in a sum, at most")
+
+
 class Policy(Section):
     """A client's terms. The budget has no default."""
 
@@ -96,6 +105,7 @@ class Policy(Section):
     limits: LimitsSection = Field(default_factory=LimitsSection)
     ledger: LedgerSection = Field(default_factory=LedgerSection)
     time: TimeSection = Field(default_factory=TimeSection)
+    cohort: CohortSection | None = None
 
     @property
     def seals(self) -> Path | None:
