@@ -8,6 +8,7 @@ docs/results/benchmarks/cohorts-cells.jsonl and not run again; the table is docs
 """
 
 import argparse
+import csv
 import json
 import statistics
 from typing import Any, NamedTuple
@@ -15,10 +16,12 @@ from typing import Any, NamedTuple
 from workloads import RESULTS
 
 from fedpdm.config import Config, load_config
+from fedpdm.errors import ConfigError
 from fedpdm.runs.sweep import Result, run_sweep
 
 EPSILONS = ("0.1", "0.2", "0.5", "1", "3")
 TUNING_SEEDS = {"mnist": (1000,), "adult": (1000, 1001, 1002)}
+TUNED_ON = {("mnist", 25): 100}  # cohorts whose settings are those that the validation split chose for another size
 DATA = {
     "mnist": ("scattering", "labels", 10_000, ["data.scattering_scale=2", "data.scattering_centre=strokes"]),
     "adult": ("piecewise", "one-class", 6_000, []),
@@ -105,8 +108,9 @@ def study(data: str, cohort: int, algorithm: str, epsilon: str, seeds: int) -> d
     """Tune at one epsilon, then measure with fresh seeds."""
     store, cells = RESULTS / "cohorts-cells.jsonl", GRID[data][algorithm]
     tried: dict[tuple[Cell, str], float] = {}
+    tuned = TUNED_ON.get((data, cohort), cohort)
     for cell in cells:
-        tuning = [settings(data, cohort, algorithm, epsilon, cell, seed, True) for seed in TUNING_SEEDS[data]]
+        tuning = [settings(data, tuned, algorithm, epsilon, cell, seed, True) for seed in TUNING_SEEDS[data]]
         found = run_sweep(tuning, store, say)
         tried |= {(cell, which): statistics.mean(r.get(which, 0.0) for r in found) for which in ("last", "averaged")}
     cell, which = max(tried, key=lambda choice: tried[choice])
@@ -120,11 +124,67 @@ def study(data: str, cohort: int, algorithm: str, epsilon: str, seeds: int) -> d
         "accuracy": round(statistics.mean(accuracies), 4),
         "deviation": round(statistics.stdev(accuracies), 4) if seeds > 1 else None,
         "seeds": seeds,
+        "tuned_on": tuned,
         "validation": round(tried[cell, which], 4),
         "model": which,
         **cell._asdict(),
         "accuracies": accuracies,
     }
+
+
+def bits_study(epsilon: str = "1", seeds: int = 3) -> list[dict[str, Any]]:
+    """Adult, one cohort of 100, one setting: accuracy against the bits of a word, the lattice as fine as they allow."""
+    rows = []
+    for bits in (32, 24, 20, 18, 16, 14, 12):
+        made = [settings("adult", 100, "fedpdm", epsilon, Cell(60, 12, 0.005, 0.5), seed, False) for seed in range(seeds)]
+        configs = [c.model_copy(update={"cohorts": c.cohorts.model_copy(update={"bits": bits})}) for c in made]
+        try:
+            found = [result.get("averaged", 0.0) for result in run_sweep(configs, RESULTS / "cohorts-cells.jsonl", say)]
+        except ConfigError as error:
+            found = []
+            print(f"{bits} bits: {error}", flush=True)
+        rows.append({"bits": bits, "accuracies": found})
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """Accuracies in Markdown, the number of seeds in brackets."""
+    lines = ["| data | cohorts | algorithm | " + " | ".join(f"epsilon {e}" for e in EPSILONS) + " |"]
+    lines.append("|---|---|---|" + "---|" * len(EPSILONS))
+    for key in sorted({(r["data"], -r["cohort"], r["algorithm"]) for r in rows}):
+        own = {r["epsilon"]: r for r in rows if (r["data"], -r["cohort"], r["algorithm"]) == key}
+        cells = [_cell(own[e]) if e in own else "" for e in EPSILONS]
+        lines.append(f"| {key[0]} | {100 // -key[1]} of {-key[1]} | {key[2]} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _cell(row: dict[str, Any]) -> str:
+    spread = "" if row["deviation"] is None else f" ± {row['deviation']:.4f}"
+    return f"{row['accuracy']:.4f}{spread} ({row['seeds']})"
+
+
+def draw(rows: list[dict[str, Any]]) -> None:
+    """Accuracy against epsilon, beside the local model's (benchmarks/utility.py)."""
+    from matplotlib.figure import Figure
+
+    with (RESULTS / "utility.csv").open() as file:
+        known = [r for r in csv.DictReader(file) if r["algorithm"] == "fedpdm" and r["epsilon"] in EPSILONS]
+    figure = Figure(figsize=(10, 3.8), layout="constrained")
+    for axis, data in zip(figure.subplots(1, 2), DATA, strict=True):
+        lines = {"local model": [r for r in known if (r["data"], r["features"]) == (data, DATA[data][0])]}
+        lines |= {
+            f"cohorts of {k}": [r for r in rows if (r["data"], r["cohort"], r["algorithm"]) == (data, k, "fedpdm")]
+            for k in (25, 100)
+        }
+        for name, own in lines.items():
+            points = sorted((float(r["epsilon"]), float(r["accuracy"]), float(r["deviation"] or 0)) for r in own)
+            if points:
+                axis.errorbar(*zip(*points, strict=True), marker="o", capsize=3, label=name)
+        axis.set(xscale="log", xlabel="epsilon (add/remove one example, delta = 1e-5)", ylabel="test accuracy")
+        axis.set_title(f"{data}, {DATA[data][0]} features, FedPDM")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize="small")
+    figure.savefig(RESULTS / "cohorts.png", dpi=110)
 
 
 def main() -> None:
@@ -134,7 +194,11 @@ def main() -> None:
     parser.add_argument("--algorithms", nargs="+", default=["fedpdm", "fedavg"], choices=["fedpdm", "fedavg"])
     parser.add_argument("--epsilons", nargs="+", default=["0.2", "1", "3"], choices=EPSILONS)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--bits", action="store_true", help="accuracy against the bits of a word instead")
     arguments = parser.parse_args()
+    if arguments.bits:
+        (RESULTS / "cohorts-bits.json").write_text(json.dumps(bits_study(), indent=1) + "\n")
+        return
     path = RESULTS / "cohorts.json"
     rows = json.loads(path.read_text()) if path.exists() else []
     for data in arguments.data:
@@ -145,6 +209,8 @@ def main() -> None:
                     rows = [r for r in rows if any(r[k] != row[k] for k in ("data", "cohort", "algorithm", "epsilon"))] + [row]
                     path.write_text(json.dumps(rows, indent=1) + "\n")
                     print(f"{data} cohort {cohort} {algorithm} epsilon {epsilon}: {row['accuracy']}", flush=True)
+    print("\n".join(table(rows)))
+    draw(rows)
 
 
 if __name__ == "__main__":

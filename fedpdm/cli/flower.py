@@ -25,11 +25,14 @@ def demo(
     data: Annotated[str, typer.Option(help="digits, or mnist.")] = "digits",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 5,
     epsilon: Annotated[float, typer.Option(help="Every client's budget.")] = 1.0,
+    cohort: Annotated[int, typer.Option(min=0, max=64, help="Secure sums of so many member processes instead; 0: none.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the run, the nodes' states, keys and logs.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder that holds the data files.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Start a SuperLink and SuperNodes on loopback, with TLS and authentication; train; stop everything.
+
+    With --cohort, members are processes on loopback sockets: digits, one member killed (-9) in every step of the protocol.
 
     Example:  fedpdm flower demo --nodes 4 --out runs/federation
     """
@@ -41,6 +44,9 @@ def demo(
     folder = out or Path("runs") / f"flower-{datetime.now():%Y%m%d-%H%M%S}"
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty: name another --out.")
+    if cohort:
+        _cohort_demo(folder, cohort, epsilon, data_dir, as_json)
+        return
     try:
         summary = run_demo(folder, nodes=nodes, data=data, rounds=rounds, epsilon=epsilon, data_dir=data_dir)
     except KeyboardInterrupt:
@@ -52,6 +58,19 @@ def demo(
     print(f"Test accuracy {summary['test_accuracy']:.4f} after {summary['rounds']} rounds in {summary['seconds']:.0f} s.")
     print(summary["guarantee"])
     print(f"Run folder: {folder / 'run'}; a client's own books: fedpdm flower status {folder / 'nodes' / 'client-0'}")
+
+
+def _cohort_demo(folder: Path, members: int, epsilon: float, data_dir: Path | None, as_json: bool) -> None:
+    from fedpdm.engines.flower.cohort.demo import run_cohort_demo
+
+    say = (lambda line: print(line, file=sys.stderr, flush=True)) if as_json else (lambda line: print(line, flush=True))
+    summary = run_cohort_demo(folder, members=members, epsilon=epsilon, data_dir=data_dir, say=say)
+    if as_json:
+        print(json.dumps(summary | {"folder": str(folder)}, indent=2))
+        return
+    print(f"Test accuracy {summary['test_accuracy']:.4f}; {summary['opened']} of {len(summary['rounds'])} sums were opened.")
+    print(summary["guarantee"])
+    print(f"A member's own books: fedpdm flower status {folder / 'nodes' / 'client-0'}")
 
 
 @flower_app.command("init")

@@ -9,11 +9,15 @@ from flower_kit import COMPILED, give, spends
 from fedpdm.config import load_config
 from fedpdm.engines.flower.client.client import Node
 from fedpdm.engines.flower.client.node_data import NodeSource
+from fedpdm.engines.flower.cohort import demo
 from fedpdm.engines.flower.cohort import node as cohort_node
+from fedpdm.engines.flower.cohort.local import Processes
 from fedpdm.engines.flower.cohort.node import Step, answer_step, public_key
 from fedpdm.engines.flower.cohort.training import STEPS, CohortTraining
+from fedpdm.engines.flower.init import job_from
 from fedpdm.engines.flower.job import make_job
 from fedpdm.engines.flower.protocol import REFUSALS, Refused
+from fedpdm.privacy.sums import Cohort
 
 SIZES = (20, 30, 25, 25, 25)
 SETTINGS = [
@@ -165,3 +169,20 @@ def test_secrets_of_a_member_are_for_its_owner_alone(tmp_path):
     members.training.one_round(members.exchange({}))
     for name in ("cohort.key", "sums.sqlite"):
         assert (members.nodes[0].state_dir / name).stat().st_mode & 0o077 == 0
+
+
+def test_real_processes_take_a_sum_without_the_one_that_is_killed(tmp_path):
+    """A process per member, on loopback; one is killed (-9) when it is asked for its share."""
+    cohort = Cohort(4, 1, 1).check()
+    job = job_from("plain", demo._settings(cohort, 2, 3.0), slots=None, data_dir=None)
+    nodes = demo._nodes(tmp_path, cohort, 3.0, job, None)
+    training = CohortTraining(job, {client: public_key(node.state_dir) for client, node in nodes.items()})
+    with Processes(nodes) as processes:
+        processes.start()
+        processes.victims = {2: "masked"}
+        assert training.one_round(processes.exchange).survivors == (0, 1, 3)
+        assert (
+            "2 members sent keys" in training.one_round(lambda steps: processes.exchange({c: steps[c] for c in (0, 1)})).closed
+        )
+    assert processes.refusals == []
+    assert [row.round for row in spends(nodes[0])] == [0]
