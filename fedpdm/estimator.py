@@ -1,7 +1,9 @@
 """A scikit-learn classifier: a federation in `fit`, a linear model after it."""
 
 import tempfile
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,10 +12,11 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from fedpdm.config import Config, validate
-from fedpdm.data import clip_norms, federation_from_arrays, with_bias
+from fedpdm.data import Federation, clip_norms, federation_from_arrays, with_bias
+from fedpdm.data.weights import padded
 from fedpdm.errors import UserError
 from fedpdm.problem.prediction import softmax_shares
 from fedpdm.runs.train import train
@@ -48,6 +51,9 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         Weight of the proximal term.
     penalty, gamma : str, float
         The penalty (a key of `fedpdm.choices.PENALTIES`) and its strength.
+    class_weight : dict, "balanced" or None
+        What an example of each class counts. "balanced", n/(classes times n_k), is read off the examples, and so refused with a
+        budget. The largest weight multiplies the noise of a private model: weights of at most 1 cost nothing.
     averaged : bool
         Use the mean of the models over the second half of the rounds instead of the last one.
     random_state : int, RandomState or None
@@ -58,9 +64,10 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
     classes_, n_features_in_
         As everywhere in scikit-learn.
     coef_, intercept_ : ndarray
-        [classes, features] and [classes]: the scores of rows within the radius are `X @ coef_.T + intercept_`.
+        [classes, features] and [classes], with two classes [1, features] and [1]: the scores of rows within the radius are
+        `X @ coef_.T + intercept_`.
     guarantee_ : str
-        What is guaranteed about the examples, in a sentence.
+        What would be guaranteed about the examples, and that this is a simulation.
 
     Examples
     --------
@@ -85,6 +92,7 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         rho: float = 0.02,
         penalty: str = "l1",
         gamma: float = 0.0,
+        class_weight: dict[Any, float] | str | None = None,
         averaged: bool = False,
         random_state: int | np.random.RandomState | None = None,
     ):
@@ -99,10 +107,11 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         self.rho = rho
         self.penalty = penalty
         self.gamma = gamma
+        self.class_weight = class_weight
         self.averaged = averaged
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Train on the rows of X, each client on its own.
 
         Parameters
@@ -111,6 +120,12 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
             [examples, features] numbers, and [examples] labels of any kind.
         groups : array-like, optional
             [examples] whose row it is. Without it the rows are dealt to `clients` clients at random.
+        sample_weight : array-like, optional
+            [examples] what a row counts, at least 0; with a budget at most 1, which bounds what one row can do.
+
+        Notes
+        -----
+        Without a budget equal rows of one client are put together, so that a weight of 2 is the same as two rows.
         """
         features, labels = _checked(self, X, y)
         check_classification_targets(labels)
@@ -121,26 +136,44 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
             )
         self.classes_, places = self._places(labels)
         random = check_random_state(self.random_state)
-        parts = _deal(groups, len(places), self.clients, random)
+        given = _check_sample_weight(sample_weight, features, dtype=np.float64, ensure_non_negative=True)
+        if self.epsilon is not None:
+            _check_private(given, self.class_weight)
+        clients = _deal(features, places, groups, given, self.clients, random, together=self.epsilon is None)
+        class_weights = self._class_weights(clients)
         bias = float(self.radius or 1.0)
-        rows = with_bias(self._within(features))
-        rows[:, -1] = bias
-        scale = np.sqrt(2) * (1 + 1e-6) * bias if self.radius else _curvature([rows[part] for part in parts]) ** 0.5
-        rows /= np.float32(scale)  # norm 1 at most, or curvature 1 at most: both make the softmax loss 1/2-smooth
+        for client in clients:
+            client.features = with_bias(self._within(client.features))
+            client.features[:, -1] = bias
+        scale = np.sqrt(2) * (1 + 1e-6) * bias if self.radius else _curvature(clients) ** 0.5
+        for client in clients:  # norm 1 at most, or curvature 1 at most: both make the softmax loss 1/2-smooth
+            client.features /= np.float32(scale)
         try:
-            config = self._config(len(parts), int(random.randint(2**31 - 1)))
-            federation = federation_from_arrays(
-                [(rows[part], places[part]) for part in parts], rows[:1], places[:1], list(map(str, self.classes_))
-            )
+            config = self._config(len(clients), int(random.randint(2**31 - 1)), class_weights)
+            federation = _federation(clients, list(map(str, self.classes_)), private=self.epsilon is not None)
             with tempfile.TemporaryDirectory() as folder:
                 run = train(config, Path(folder) / "run", federation=federation)
         except UserError as error:
             raise ValueError(str(error)) from error
+        if self.epsilon is not None:
+            _warn_if_fitted(features)
         weights = run.averaged_model if self.averaged else run.model
         self.guarantee_ = run.guarantee
+        weights = weights[1:] - weights[:1] if len(weights) == 2 else weights
         self.intercept_ = weights[:, -1] * bias / scale
         self.coef_ = weights[:, :-1] / scale
         return self
+
+    def _class_weights(self, clients: "Sequence[_Client]") -> list[float] | None:
+        if self.class_weight is None:
+            return None
+        labels = np.concatenate([client.labels for client in clients])
+        if isinstance(self.class_weight, str):
+            counts = np.bincount(labels, np.concatenate([client.weights for client in clients]), len(self.classes_))
+            present = np.count_nonzero(counts)
+            return [float(counts.sum() / (present * count)) if count else 1.0 for count in counts]
+        known = dict(enumerate(self.classes_.tolist()))
+        return [float(self.class_weight.get(known[place], 1.0)) for place in range(len(known))]
 
     def _places(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """All classes in order, and every label as a place among them."""
@@ -155,16 +188,25 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
     def _within(self, features: np.ndarray) -> np.ndarray:
         return clip_norms(features, self.radius) if self.radius else features
 
-    def _config(self, clients: int, seed: int) -> Config:
+    def _config(self, clients: int, seed: int, class_weights: list[float] | None) -> Config:
         privacy = {} if self.epsilon is None else {"mechanism": "sound", "epsilon": self.epsilon, "delta": self.delta}
         return validate(
             {
                 "seed": seed,
                 "data": {"name": "own", "clients": clients, "partition": "iid"},
-                "problem": {"loss": "softmax", "penalty": self.penalty, "gamma": self.gamma},
+                "problem": {
+                    "loss": "softmax",
+                    "penalty": self.penalty,
+                    "gamma": self.gamma,
+                    "class_weights": class_weights,
+                },
                 "algorithm": {"name": "fedpdm", "rho": self.rho, "server_rule": "dual-memory"},
                 # just below 2/(rho + L), above which steps expand
-                "local": {"steps": self.local_steps, "batch_size": 0, "step_size": 1.9 / (self.rho + 0.5)},
+                "local": {
+                    "steps": self.local_steps,
+                    "batch_size": 0,
+                    "step_size": 1.9 / (self.rho + 0.5 * max(class_weights or [1.0])),
+                },
                 "rounds": {"total": self.rounds, "participants": self.participants or clients, "all_first": False},
                 "privacy": privacy,
                 "metrics": {"evaluate_every": self.rounds, "diagnose_every": self.rounds},
@@ -179,16 +221,17 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: ArrayLike) -> np.ndarray:
         """[examples, classes] scores; with two classes [examples], positive where the second class is the likelier."""
         scores = self._scores(X)
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+        return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """[examples, classes] probabilities."""
-        return softmax_shares.apply(self._scores(X).astype(np.float64))
+        scores = self._scores(X).astype(np.float64)
+        return softmax_shares.apply(np.concatenate([0 * scores, scores], axis=1) if len(self.classes_) == 2 else scores)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The likeliest class of every row."""
         scores = self._scores(X)
-        return self.classes_[scores.argmax(axis=1)]
+        return self.classes_[scores.argmax(axis=1) if len(self.classes_) > 2 else (scores[:, 0] > 0).astype(int)]
 
 
 def _checked(estimator: BaseEstimator, X: Any, *y: Any, **options: Any) -> Any:
@@ -196,16 +239,86 @@ def _checked(estimator: BaseEstimator, X: Any, *y: Any, **options: Any) -> Any:
     return validate_data(estimator, X, *y, **options)
 
 
-def _curvature(clients: Sequence[np.ndarray]) -> float:
+@dataclass
+class _Client:
+    """One client's rows, and what each counts."""
+
+    features: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+
+
+def _check_private(weights: np.ndarray, class_weight: Any) -> None:
+    """Refuse weights that would be read off the rows, or lift the bound on one of them."""
+    if weights.max(initial=0) > 1:
+        raise ValueError(
+            f"sample_weight has {weights.max():g}, but with epsilon at most 1: more would lift the bound on one row."
+        )
+    if isinstance(class_weight, str):
+        raise ValueError(
+            f"class_weight={class_weight!r} counts the classes of the examples, which epsilon does not pay for: give a dict."
+        )
+
+
+def _warn_if_fitted(features: np.ndarray) -> None:
+    """Warn of rows that look as if a step before was fitted on them."""
+    spread = features.std(axis=0)
+    columns = features[:, spread > 0]
+    if not columns.size or len(columns) < 3:
+        return
+    centred = (np.abs(columns.mean(axis=0)) <= 1e-5 * columns.std(axis=0)).all()
+    between = (columns.min(axis=0) == 0).all() and (columns.max(axis=0) == 1).all() and not np.isin(columns, (0, 1)).all()
+    if centred or between:
+        how = "every column has mean 0" if centred else "every column runs from 0 to 1"
+        warnings.warn(
+            f"X looks as if a step before was fitted on these very rows ({how}), such as a StandardScaler in a Pipeline: what "
+            "it learnt of them is not covered by epsilon. Scale by bounds that are known without the rows.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _deal(
+    features: np.ndarray,
+    labels: np.ndarray,
+    groups: ArrayLike | None,
+    weights: np.ndarray,
+    clients: int,
+    random: np.random.RandomState,
+    together: bool,
+) -> list[_Client]:
+    """The rows of every client: by group, or at random; `together`: equal rows become one, and those of weight 0 none."""
+    names = None if groups is None else np.asarray(groups)
+    if names is not None and names.shape != labels.shape:
+        raise ValueError(f"groups has shape {names.shape}, but there are {len(labels)} examples: give one client per row")
+    owner = None if names is None else np.unique(names, return_inverse=True)[1]
+    if together:
+        kept = weights > 0
+        if not kept.any():
+            raise ValueError("sample_weight is 0 in every row: give at least one row a weight above 0.")
+        about = np.column_stack([labels, *([] if owner is None else [owner]), features])[kept]
+        _, first, place = np.unique(about, axis=0, return_index=True, return_inverse=True)
+        chosen = np.flatnonzero(kept)[first]
+        weights = np.bincount(place.ravel(), weights[kept])
+        features, labels, owner = features[chosen], labels[chosen], None if owner is None else owner[chosen]
+    if owner is None:
+        parts = np.array_split(random.permutation(len(labels)), min(clients, len(labels)))
+    else:
+        parts = [np.flatnonzero(owner == place) for place in np.unique(owner)]
+    return [_Client(features[part], labels[part], weights[part]) for part in parts]
+
+
+def _federation(clients: Sequence[_Client], class_names: list[str], private: bool) -> Federation:
+    """The clients' rows, and their weights if they are not all 1; with a budget sums are divided by the number of rows."""
+    arrays = [(client.features, client.labels) for client in clients]
+    federation = federation_from_arrays(arrays, clients[0].features[:1], clients[0].labels[:1], class_names)
+    if all((client.weights == 1).all() for client in clients):
+        return federation
+    totals = federation.sizes if private else np.array([client.weights.sum() for client in clients], np.float32)
+    return federation._replace(weights=padded([client.weights for client in clients]), persons=totals)
+
+
+def _curvature(clients: Sequence[_Client]) -> float:
     """The largest eigenvalue of any client's mean of a a^T."""
-    return max(float(np.linalg.norm(rows.astype(np.float64), 2) ** 2 / len(rows)) for rows in clients)
-
-
-def _deal(groups: ArrayLike | None, examples: int, clients: int, random: np.random.RandomState) -> list[np.ndarray]:
-    """The rows of every client: by group, or at random."""
-    if groups is None:
-        return np.array_split(random.permutation(examples), min(clients, examples))
-    names = np.asarray(groups)
-    if names.shape != (examples,):
-        raise ValueError(f"groups has shape {names.shape}, but there are {examples} examples: give one client per row")
-    return [np.flatnonzero(names == name) for name in np.unique(names)]
+    scaled = [client.features * np.sqrt(client.weights / client.weights.sum())[:, None] for client in clients]
+    return max(float(np.linalg.norm(rows.astype(np.float64), 2) ** 2) for rows in scaled)

@@ -46,8 +46,10 @@ def test_without_noise_it_comes_close_to_the_central_optimum_and_groups_are_clie
     assert model.classes_.tolist() == ["benign", "malignant"]
     assert "nothing is guaranteed" in model.guarantee_
     np.testing.assert_allclose(model.predict_proba(x).sum(axis=1), 1, atol=1e-6)
+    assert model.coef_.shape == (1, x.shape[1])
+    assert model.intercept_.shape == (1,)
     scores = x @ model.coef_.T + model.intercept_
-    np.testing.assert_allclose(model.decision_function(x), scores[:, 1] - scores[:, 0], atol=1e-3)
+    np.testing.assert_allclose(model.decision_function(x), scores[:, 0], atol=1e-3)
     shuffled = FedPDMClassifier(random_state=0).fit(x, y, groups=hospitals)
     np.testing.assert_array_equal(shuffled.coef_, model.coef_)
 
@@ -55,7 +57,9 @@ def test_without_noise_it_comes_close_to_the_central_optimum_and_groups_are_clie
 def test_a_budget_gives_a_sentence_and_needs_public_bounds(tumours):
     x, y = tumours
     model = FedPDMClassifier(epsilon=3.0, radius=6.0, classes=["benign", "malignant"], clients=3, averaged=True, random_state=0)
-    model.fit(x, y)
+    with pytest.warns(UserWarning, match="fitted on these very rows"):
+        model.fit(x, y)
+    assert "simulation" in model.guarantee_
     assert model.guarantee_.startswith("Differential privacy with epsilon = 3 and delta = 1e-05 for one example of one client")
     assert "noise of this simulation is seeded" in model.guarantee_
     assert "protects nobody" in model.guarantee_
@@ -65,6 +69,32 @@ def test_a_budget_gives_a_sentence_and_needs_public_bounds(tumours):
             sklearn.clone(model).set_params(**{missing: None}).fit(x, y)
     with pytest.raises(ValueError, match="none of classes"):
         sklearn.clone(model).set_params(classes=["benign", "other"]).fit(x, y)
+    with pytest.raises(ValueError, match="with epsilon at most 1"):
+        sklearn.clone(model).fit(x, y, sample_weight=np.full(len(y), 2.0))
+    with pytest.raises(ValueError, match="which epsilon does not pay for"):
+        sklearn.clone(model).set_params(class_weight="balanced").fit(x, y)
+
+
+def test_rows_that_were_scaled_by_public_bounds_raise_no_warning(tumours):
+    x, y = tumours
+    model = FedPDMClassifier(epsilon=3.0, radius=2.0, classes=["benign", "malignant"], clients=3, rounds=2, local_steps=2)
+    weights = np.where(np.arange(len(y)) % 2, 1.0, 0.5)
+    model.fit((x + 3) / 20, y, sample_weight=weights)  # a warning would be an error
+    assert "for one example of one client" in model.guarantee_
+
+
+def test_weights_are_repeated_rows_and_classes_can_weigh_more(tumours):
+    x, y = tumours
+    quick = {"rounds": 5, "local_steps": 20, "clients": 3, "random_state": 0}
+    weights = np.random.default_rng(0).integers(0, 3, len(y))
+    weighted = FedPDMClassifier(**quick).fit(x, y, sample_weight=weights)
+    repeated = FedPDMClassifier(**quick).fit(np.repeat(x, weights, axis=0), np.repeat(y, weights))
+    np.testing.assert_array_equal(weighted.coef_, repeated.coef_)
+    plain = FedPDMClassifier(**quick).fit(x, y)
+    heavy = FedPDMClassifier(**quick, class_weight={"malignant": 20.0}).fit(x, y)
+    assert (heavy.predict(x) == "malignant").sum() > (plain.predict(x) == "malignant").sum()
+    balanced = FedPDMClassifier(**quick, class_weight="balanced").fit(x, y)
+    assert not np.array_equal(balanced.coef_, plain.coef_)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def table_settings(
         "data.min_rows": min_rows,
         "privacy.epsilon": epsilon,
     }
-    settings = [f"{key}={json.dumps(value)}" for key, value in flags.items() if value is not None]
+    settings = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in flags.items() if value is not None]
     if client_column is not None or _names_client(schema):
         settings.append("data.partition=column")
     if epsilon is not None:

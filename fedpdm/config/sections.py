@@ -132,6 +132,9 @@ class ProblemSection(Section):
     penalty_by: Literal["prox", "subgradient"] = Field(
         default="prox", description='"prox" at the server, or "subgradient" in every local step (no exact zeros)'
     )
+    class_weights: Literal["balanced"] | list[Annotated[float, Field(gt=0)]] | None = Field(
+        default=None, description='what an example of each class counts: a list, or "balanced" by the rows, without privacy'
+    )
     weights: Literal["rows", "clients"] = Field(
         default="clients",
         description='whose share of the objective is what: "rows": as many as a client has, as in central training; '
@@ -268,6 +271,11 @@ class MetricsSection(Section):
     released: Literal["last", "averaged"] = Field(
         default="last", description='which model is the result: the "last", or the one that is "averaged" over the tail'
     )
+    threshold: Annotated[float, Field(gt=0, lt=1)] | Literal["balanced-accuracy"] | None = Field(
+        default=None,
+        description="two classes: the probability from which the second one is predicted; balanced-accuracy: the best for it "
+        "on a tenth of the training rows, which are set apart; unset: 0.5",
+    )
     tail: float = Field(
         default=0.5, gt=0, le=1, description="the averaged model is the mean over this last share of the rounds"
     )
@@ -315,6 +323,16 @@ class Config(Section):
                     f'privacy.{key}={value} has no effect with privacy.mechanism="{self.privacy.mechanism}": '
                     f"remove it (--set privacy.{key}=)"
                 )
+        if self.privacy.mechanism == "sound" and self.problem.class_weights == "balanced":
+            raise ValueError(
+                'problem.class_weights="balanced" counts the classes of private rows, which privacy.mechanism="sound" does not '
+                "pay for: give weights that are known without them, for instance problem.class_weights=[0.1, 1.0]"
+            )
+        if self.privacy.mechanism == "sound" and isinstance(self.metrics.threshold, str):
+            raise ValueError(
+                f'metrics.threshold="{self.metrics.threshold}" is chosen on private rows, which privacy.mechanism="sound" does '
+                "not pay for: give a number that is known without them, for instance metrics.threshold=0.1"
+            )
         if self.privacy.mechanism != "none" and self.privacy.epsilon is None:
             raise ValueError(
                 f'privacy.mechanism="{self.privacy.mechanism}" needs a budget: set privacy.epsilon, for instance 1.0'

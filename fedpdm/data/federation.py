@@ -1,6 +1,6 @@
 """Stack every client's examples in one array, which the engines train on."""
 
-__all__ = ["Federation", "make_federation", "federation_from_arrays", "hold_out", "mask", "unit_shares"]
+__all__ = ["Federation", "make_federation", "federation_from_arrays", "hold_out", "mask"]
 
 import hashlib
 import itertools
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from fedpdm.data.datasets import Dataset
 from fedpdm.data.schema import Schema
+from fedpdm.data.weights import clients_per_person, padded, person_weights
 from fedpdm.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -46,10 +47,12 @@ class Federation(NamedTuple):
     standard : Standard
         How the features were centred and scaled, if they were.
     weights, persons : ndarray, optional
-        Where the unit is a person: [clients, max_size] float32, what a row counts, 1/m for each of a person's m rows at the
-        client; and [clients] int32, how many persons there are.
+        Where rows do not count 1 each: [clients, max_size] float32, what a row counts, 1/m for each of a person's m rows at the
+        client; and [clients], what these sums are divided by, the number of persons.
     clients_per_person : int
         The most clients that hold rows of one person.
+    validation : tuple of ndarray, optional
+        Features and labels of rows that are set apart to choose a threshold on.
     """
 
     features: np.ndarray
@@ -68,6 +71,7 @@ class Federation(NamedTuple):
     weights: np.ndarray | None = None
     persons: np.ndarray | None = None
     clients_per_person: int = 1
+    validation: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def slots(self) -> np.ndarray:
@@ -189,8 +193,7 @@ def make_federation(dataset: Dataset, parts: Sequence[np.ndarray]) -> Federation
     for client, part in enumerate(parts):
         features[client, : len(part)] = dataset.features[part]
         labels[client, : len(part)] = dataset.labels[part]
-    weights, persons = _person_weights(dataset.units, parts, sizes) if len(dataset.units) else (None, None)
-    return Federation(
+    found = Federation(
         features=features,
         labels=labels,
         sizes=sizes,
@@ -202,34 +205,12 @@ def make_federation(dataset: Dataset, parts: Sequence[np.ndarray]) -> Federation
         feature_names=dataset.feature_names,
         checksums=dataset.checksums,
         client_names=dataset.client_names if len(dataset.client_names) == len(parts) else (),
-        weights=weights,
-        persons=persons,
-        clients_per_person=_clients_per_person(dataset.units, parts) if len(dataset.units) else 1,
     )
-
-
-def _clients_per_person(units: np.ndarray, parts: Sequence[np.ndarray]) -> int:
-    places = np.unique(units, return_inverse=True)[1]
-    pairs = [np.unique(places[part]) for part in parts]
-    return int(np.bincount(np.concatenate(pairs)).max())
-
-
-def _person_weights(units: np.ndarray, parts: Sequence[np.ndarray], sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """1/m for each of a person's m rows at a client, and every client's number of persons."""
-    weights = np.zeros((len(parts), sizes.max()), np.float32)
-    persons = np.zeros(len(parts), np.int32)
-    for client, part in enumerate(parts):
-        _, place, rows = np.unique(units[part], return_inverse=True, return_counts=True)
-        weights[client, : len(part)] = unit_shares(rows)[place]
-        persons[client] = len(rows)
-    return weights, persons
-
-
-def unit_shares(rows: np.ndarray) -> np.ndarray:
-    """The float32 weight of each of a person's `rows` rows: at most 1/rows, so that their sum is never above 1."""
-    exact = 1.0 / rows
-    near = exact.astype(np.float32)
-    return np.where(near > exact, np.nextafter(near, np.float32(0)), near)
+    if not len(dataset.units):
+        return found
+    weights, persons = person_weights(dataset.units, parts)
+    most = clients_per_person(dataset.units, parts)
+    return found._replace(weights=padded(weights), persons=persons, clients_per_person=most)
 
 
 def federation_from_arrays(

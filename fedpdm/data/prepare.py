@@ -16,6 +16,7 @@ from fedpdm.data.datasets import Dataset, clip_norms, load_dataset
 from fedpdm.data.features import check_one_example_at_a_time, make_map, options_of, scale_features
 from fedpdm.data.federation import Federation, hold_out, make_federation
 from fedpdm.data.partition import PARTITIONS, by_column
+from fedpdm.data.split import set_apart
 from fedpdm.errors import ConfigError
 
 MANY = 10_000  # examples whose map takes long enough to say so
@@ -54,7 +55,10 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
     dataset = prepare(config, dataset)
     if data.validation:
         dataset = hold_out(dataset, data.validation)
-    return make_federation(dataset, _deal(data, dataset))._replace(schema=schema)
+    validation = None
+    if isinstance(config.metrics.threshold, str):
+        dataset, validation = set_apart(dataset, data.partition_seed)
+    return make_federation(dataset, _deal(data, dataset))._replace(schema=schema, validation=validation)
 
 
 def _deal(data: DataSection, dataset: Dataset) -> list[np.ndarray]:

@@ -1,12 +1,14 @@
 """Which rows of a table are set apart to test with, and what becomes of clients with few rows."""
 
-__all__ = ["gather_small", "split"]
+__all__ = ["gather_small", "set_apart", "split"]
 
 import numpy as np
 
+from fedpdm.data.datasets import Dataset
 from fedpdm.data.encoding import Encoded, Members
 from fedpdm.errors import DataError
 
+VALIDATION_SHARE = 0.1
 GATHERED = "(small clients)"
 
 
@@ -39,18 +41,36 @@ def split(rows: Encoded, share: float, seed: int, table: str) -> tuple[np.ndarra
 
     Where the rows are about persons, persons are drawn instead, and whoever is drawn has all rows in the test part.
     """
-    names = rows.clients.names
-    places = rows.clients.places if names else np.zeros(len(rows.labels), np.int32)
-    order = np.argsort(places, kind="stable")
-    members = np.split(order, np.cumsum(np.bincount(places, minlength=max(len(names), 1)))[:-1])
-    rng = np.random.default_rng(seed)
-    test = _drawn(members, share, rng) if rows.units is None else _persons_drawn(members, rows.units, share, rng)
+    test = _chosen(rows.clients.places, rows.units, len(rows.labels), share, seed)
     if not test.any():
         raise DataError(
-            f"{table}: no client has a row to spare for testing ({len(rows.labels)} rows, {len(members)} clients): name "
+            f"{table}: no client has a row to spare for testing ({len(rows.labels)} rows): name "
             "another table to test on (--test), join small clients (--min-rows 2), or give more rows"
         )
     return np.flatnonzero(~test), np.flatnonzero(test)
+
+
+def set_apart(dataset: Dataset, seed: int) -> tuple[Dataset, tuple[np.ndarray, np.ndarray]]:
+    """The data set without a tenth of its training rows, drawn as `split` draws; and these: features and labels."""
+    units = dataset.units if len(dataset.units) else None
+    chosen = _chosen(dataset.clients, units, len(dataset.labels), VALIDATION_SHARE, seed + 1)
+    if not chosen.any():
+        raise DataError(f"{dataset.name} has no rows to spare to choose a threshold on: give metrics.threshold as a number")
+    rest = dataset._replace(
+        features=dataset.features[~chosen],
+        labels=dataset.labels[~chosen],
+        clients=dataset.clients[~chosen] if len(dataset.clients) else dataset.clients,
+        units=dataset.units[~chosen] if len(dataset.units) else dataset.units,
+    )
+    return rest, (dataset.features[chosen], dataset.labels[chosen])
+
+
+def _chosen(places: np.ndarray, units: np.ndarray | None, rows: int, share: float, seed: int) -> np.ndarray:
+    """[rows] which ones are drawn; `places` says whose they are, and may be empty."""
+    places = places if len(places) else np.zeros(rows, np.int32)
+    members = np.split(np.argsort(places, kind="stable"), np.cumsum(np.bincount(places))[:-1])
+    rng = np.random.default_rng(seed)
+    return _drawn(members, share, rng) if units is None else _persons_drawn(members, units, share, rng)
 
 
 def _drawn(members: list[np.ndarray], share: float, rng: np.random.Generator) -> np.ndarray:

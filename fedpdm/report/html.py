@@ -13,6 +13,7 @@ from fedpdm.config import to_toml
 from fedpdm.config.keys import flat
 from fedpdm.errors import UserError
 from fedpdm.report.charts import make_charts, show
+from fedpdm.report.metrics import view_metrics
 from fedpdm.report.model import view_model
 from fedpdm.report.reading import Run, Study, read_folders
 from fedpdm.report.words import guarantee, majority_rate, what_was_trained
@@ -105,6 +106,7 @@ def _run_view(run: Run) -> dict[str, Any]:
         "trained": what_was_trained(run),
         "majority": majority_rate(run),
         "guarantee": guarantee(run),
+        "metrics": view_metrics(run),
         "model": view_model(run),
         "clients": _clients_view(run),
         "manifest": run.manifest,

@@ -19,6 +19,7 @@ from fedpdm.data.features import (
     without_bias,
 )
 from fedpdm.data.rows import input_names, pixel_scale
+from fedpdm.engines.simulation.steadiness import contrasts
 from fedpdm.report.reading import Run
 from fedpdm.runs.saved import coefficients
 
@@ -47,13 +48,16 @@ class ModelView(NamedTuple):
     images
         Per class a name, a data URI and a text alternative; empty unless the columns are pixels.
     tables
-        Per class a title and rows (name, value, share of the largest); empty if there are images.
+        Per class a title and rows (name, value, share of the largest, and how steady it is); empty if there are images.
+    steady
+        Whether it is known how often signs held.
     """
 
     features: str
     largest: float
     images: list[dict[str, str]]
     tables: list[dict[str, Any]]
+    steady: bool = False
 
 
 def view_model(run: Run) -> ModelView:
@@ -85,7 +89,8 @@ def view_model(run: Run) -> ModelView:
         images, largest = _images(weights[:, shown] if shown else weights, labels, shape)
         return ModelView(sentence, largest, images, [])
     model = coefficients(weights, run.config.data.scaling, names)
-    return ModelView(sentence, float(np.abs(model).max()), [], _tables(model, labels, names))
+    steady = run.steadiness if all(values.shape == contrasts(model).shape for values in run.steadiness.values()) else {}
+    return ModelView(sentence, float(np.abs(model).max()), [], _tables(model, labels, names, steady), bool(steady))
 
 
 def _before_basis(run: Run) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -156,17 +161,25 @@ def _png(weights: np.ndarray) -> str:
     return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + body).decode()
 
 
-def _tables(model: np.ndarray, labels: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
+def _tables(
+    model: np.ndarray, labels: Sequence[str], names: Sequence[str], steady: dict[str, np.ndarray]
+) -> list[dict[str, Any]]:
     """Two classes have one list, the difference of their rows: nothing else enters the prediction."""
+    titles = [f"Class {label}" for label in labels]
     if len(model) == 2:
-        title = f"Towards {labels[1]} (positive) or {labels[0]} (negative)"
-        return [{"title": title, "rows": _top(model[1] - model[0], names)}]
-    return [{"title": f"Class {label}", "rows": _top(row, names)} for label, row in zip(labels, model, strict=True)]
-
-
-def _top(weights: np.ndarray, names: Sequence[str]) -> list[dict[str, Any]]:
-    order = np.argsort(-np.abs(weights), kind="stable")[:TOP]
-    largest = float(np.abs(weights).max()) or 1.0
+        titles = [f"Towards {labels[1]} (positive) or {labels[0]} (negative)"]
+    shown = enumerate(contrasts(model))
     return [
-        {"name": names[i], "value": float(weights[i]), "share": float(abs(weights[i]) / largest)} for i in order if weights[i]
+        {"title": titles[k], "rows": _top(row, names, {name: values[k] for name, values in steady.items()})} for k, row in shown
     ]
+
+
+def _top(weights: np.ndarray, names: Sequence[str], steady: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+    order = [i for i in np.argsort(-np.abs(weights), kind="stable")[:TOP] if weights[i]]
+    largest = float(np.abs(weights).max()) or 1.0
+    rows = []
+    for i in order:
+        known = {name: float(values[i]) for name, values in steady.items()}
+        row = {"name": names[i], "value": float(weights[i]), "share": float(abs(weights[i]) / largest)}
+        rows.append(row | {"doubtful": bool(known.pop("noise", 0)), "steady": known})
+    return rows

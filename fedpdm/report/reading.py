@@ -10,7 +10,7 @@ import numpy as np
 from fedpdm.config import Config, validate
 from fedpdm.errors import UserError
 from fedpdm.report.spending import Spending, read_spending
-from fedpdm.runs.folder import RunFolder, read_about, read_models
+from fedpdm.runs.folder import STEADINESS, RunFolder, read_about, read_models
 
 __all__ = ["Run", "Study", "read_folders"]
 
@@ -39,6 +39,8 @@ class Run(NamedTuple):
         Names of the model's rows and columns.
     spending
         The ledger's entries; None if no ledger was kept.
+    steadiness
+        How often signs and selections of coefficients held; empty where nobody kept count.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Run(NamedTuple):
     class_names: list[str]
     feature_names: list[str]
     spending: Spending | None
+    steadiness: dict[str, np.ndarray] = {}  # noqa: RUF012 - never changed
 
     @property
     def linear(self) -> bool:
@@ -125,7 +128,8 @@ def _read_run(path: Path, name: str) -> Run:
     spending = read_spending(path / "ledger.sqlite", str(manifest.get("config_digest")), [row["round"] for row in rows])
     classes = about.get("class_names") or [str(label) for label in range(model.shape[0])]
     features = about.get("feature_names") or [f"x{column}" for column in range(model.shape[-1])]
-    return Run(name, manifest, config, summary, rows, clients, model, classes, features, spending)
+    steady = {key.removeprefix(STEADINESS): values for key, values in models.items() if key.startswith(STEADINESS)}
+    return Run(name, manifest, config, summary, rows, clients, model, classes, features, spending, steady)
 
 
 def _read_study(path: Path, name: str, kind: str) -> Study:

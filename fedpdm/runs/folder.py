@@ -33,8 +33,9 @@ from fedpdm.errors import ConfigError, UserError
 from fedpdm.native import native_kernels
 from fedpdm.version import __version__
 
-__all__ = ["FolderInUse", "RunFolder", "atomic_write", "read_about", "read_models"]
+__all__ = ["STEADINESS", "FolderInUse", "RunFolder", "atomic_write", "read_about", "read_models"]
 
+STEADINESS = "steadiness."  # what the names of these arrays in model.safetensors begin with
 SIMULATED = (
     "simulated: pseudo-random float32 normals from the run's seed, accounted as ideal Gaussian noise. Good for measuring "
     "accuracy at a privacy level, not for releasing real data. The objective, the stationarity measure and (with a tolerance) "
@@ -205,7 +206,7 @@ class RunFolder:
 
 
 def read_models(path: Path) -> dict[str, np.ndarray]:
-    """The models of a finished run: "model" and "averaged_model"."""
+    """The models of a finished run: "model" and "averaged_model"; and how steady their coefficients are, if it is known."""
     with safe_open(path / "model.safetensors", framework="numpy") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
 

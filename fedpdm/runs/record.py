@@ -13,7 +13,8 @@ from fedpdm.config import Config, digest
 from fedpdm.data.schema import Schema, to_toml
 from fedpdm.engines.simulation.measures import TestSet, paper_bits
 from fedpdm.rounds import Setup
-from fedpdm.runs.folder import RunFolder
+from fedpdm.runs.evaluation import evaluation
+from fedpdm.runs.folder import STEADINESS, RunFolder
 
 __all__ = ["NO_GUARANTEE", "Engine", "ModelNames", "RunRecord"]
 
@@ -108,6 +109,8 @@ class RunRecord:
         clients: dict[str, Any],
         more: dict[str, Any],
         fold: Callable[[np.ndarray], np.ndarray] | None = None,
+        steadiness: dict[str, np.ndarray] | None = None,
+        validation: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> dict[str, Any]:
         """Write models, clients and summary; returns the summary.
 
@@ -123,18 +126,35 @@ class RunRecord:
             The guarantee, and what else this engine has to say; it takes the place of the entries that every run has.
         fold : callable, optional
             From a model of the features that the engine trains on to one of the features that are named.
+        steadiness : dict of ndarray, optional
+            How far every coefficient can be trusted (`Simulation.steadiness`).
+        validation : tuple of ndarray, optional
+            Features and labels of rows that a threshold is chosen on.
         """
-        summary = self._summary(engine, seconds, compile_seconds) | more
+        figures = self._metrics(engine, validation)
+        summary = self._summary(engine, seconds, compile_seconds) | figures | more
         about = {
             "data": self.config.data.name if self.names.columns_known else None,
             "loss": self.config.problem.loss,
             "class_names": self.names.class_names,
             "feature_names": self.names.feature_names,
+            "thresholds": [found["threshold"] if found else None for found in figures.values()],
         }
         self.folder.keep_clients(clients)
         models = {"model": engine.model, "averaged_model": engine.averaged_model}
-        self.folder.finish({name: fold(model) if fold else model for name, model in models.items()}, about, summary)
+        models = {name: fold(model) if fold else model for name, model in models.items()}
+        models |= {STEADINESS + key: values for key, values in (steadiness or {}).items()}
+        self.folder.finish(models, about, summary)
         return summary
+
+    def _metrics(self, engine: Engine, validation: tuple[np.ndarray, np.ndarray] | None) -> dict[str, Any]:
+        """All figures on the test rows, of the last and of the averaged model; None without test rows or without a link."""
+        problem, test = engine.setup.problem, engine.test
+        models = {"metrics": engine.model, "metrics_averaged": engine.averaged_model}
+        if test is None or problem.loss.link is None:
+            return dict.fromkeys(models)
+        threshold, names = self.config.metrics.threshold, self.names.class_names
+        return {key: evaluation(problem, model, test[:2], names, threshold, validation) for key, model in models.items()}
 
     def _summary(self, engine: Engine, seconds: float, compile_seconds: float) -> dict[str, Any]:
         """The run in a few numbers (see docs/run-folder.md)."""

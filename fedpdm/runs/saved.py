@@ -20,6 +20,7 @@ from fedpdm.data.rows import encode_rows
 from fedpdm.data.schema import Schema, read_schema
 from fedpdm.data.tables import Table
 from fedpdm.errors import UserError
+from fedpdm.metrics import predicted
 from fedpdm.problem import Link
 from fedpdm.runs.folder import RunFolder
 from fedpdm.setup.build import loss_factory
@@ -40,6 +41,8 @@ class SavedModel(NamedTuple):
         What the columns of an own table are.
     columns_known : bool
         False for a deployment whose server was told nothing about the columns: then the model takes no rows of a table.
+    threshold : float or None
+        Of two classes: the probability from which the second one is predicted; None: where it is the likelier one.
     """
 
     weights: np.ndarray
@@ -48,6 +51,7 @@ class SavedModel(NamedTuple):
     config: Config
     schema: Schema | None
     columns_known: bool = True
+    threshold: float | None = None
 
     def require_columns(self) -> None:
         """Refuse a model whose columns nobody has named."""
@@ -82,10 +86,11 @@ class SavedModel(NamedTuple):
         """A line per row: the columns to keep, the predicted class and every class's probability; and the notes."""
         features, notes = self.features(table)
         shares = self.probabilities(features)
+        places = predicted(shares, self.threshold)
         kept = [as_words(table.column(name)).fill_null("").to_list() for name in keep]
         header = [*keep, "predicted", *(f"probability {name}" for name in self.class_names)]
         lines = [
-            [*(column[place] for column in kept), self.class_names[np.argmax(row)], *(f"{share:.6g}" for share in row)]
+            [*(column[place] for column in kept), self.class_names[places[place]], *(f"{share:.6g}" for share in row)]
             for place, row in enumerate(shares)
         ]
         return _csv([header, *lines]), notes
@@ -119,7 +124,8 @@ def load_model(run: Path, averaged: bool = False) -> SavedModel:
         raise UserError(f"{folder.model_path} is of an older version, without the names of its features: run again.")
     schema = read_schema(folder.schema_path) if folder.schema_path.is_file() else None
     names = tuple(about["class_names"]), tuple(about["feature_names"])
-    return SavedModel(weights, *names, folder.config(), schema, about["data"] is not None)
+    threshold = (about.get("thresholds") or (None, None))[averaged]
+    return SavedModel(weights, *names, folder.config(), schema, about["data"] is not None, threshold)
 
 
 def _csv(rows: Sequence[Sequence[str]]) -> str:

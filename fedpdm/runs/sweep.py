@@ -13,13 +13,16 @@ from fedpdm.data.prepare import build_federation
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.engines.simulation.simulation import Simulation
 from fedpdm.errors import DivergedError
+from fedpdm.runs.evaluation import evaluation
 
-__all__ = ["Result", "run_sweep"]
+__all__ = ["FIGURES", "Result", "run_sweep"]
 
 # What is kept of a run: "config" (its digest), "seed", curves "round", "accuracy", "uplink_bytes", "downlink_bytes", and the
-# numbers of its end: "last", "averaged", "nonzero_fraction", "objective", "stationarity", "seconds"; or "diverged" alone.
+# numbers of its end: "last", "averaged", those of `FIGURES`, "nonzero_fraction", "objective", "stationarity", "seconds"; or
+# "diverged" alone.
 Result = dict[str, Any]
 VERSION = 1  # of what a result means: raise it when the same settings give other results, and old ones are run again
+FIGURES = ("auc", "balanced_accuracy", "log_loss", "brier")
 OnResult = Callable[[int, int, Config, Result], None]
 
 
@@ -68,9 +71,20 @@ def _run(simulation: Simulation, config: Config) -> Result:
         "downlink_bytes": [row["downlink_bytes"] for row in measured],
         "last": last["test_accuracy"],
         "averaged": round(simulation.test_accuracy(simulation.averaged_model), 6),
+        **_figures(simulation),
         **{key: last.get(key) for key in ("nonzero_fraction", "objective", "stationarity")},
         "seconds": round(seconds, 3),
     }
+
+
+def _figures(simulation: Simulation) -> dict[str, float | None]:
+    """The test figures of the last model that a comparison shows; none for a custom model without a link."""
+    problem, federation = simulation.setup.problem, simulation.federation
+    if problem.loss.link is None:
+        return dict.fromkeys(FIGURES)
+    test = federation.test_features, federation.test_labels
+    found = evaluation(problem, simulation.model, test, federation.class_names)
+    return {key: found[key]["value"] for key in FIGURES}
 
 
 def _data_key(config: Config) -> str:

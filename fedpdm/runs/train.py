@@ -164,7 +164,16 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
         more = ledger.summary() if ledger else nominal_summary(config, simulation)
     more["converged"] = simulation.converged if config.rounds.tolerance else None
     fold = federation.standard.fold if federation.standard else None
-    return record.finish(simulation, seconds, simulation.compile_seconds, describe_clients(simulation), more, fold)
+    return record.finish(
+        simulation,
+        seconds,
+        simulation.compile_seconds,
+        describe_clients(simulation),
+        more,
+        fold,
+        simulation.steadiness(),
+        federation.validation,
+    )
 
 
 def _advance(record: RunRecord, simulation: Simulation, on_rows: OnRows | None) -> float:

@@ -26,6 +26,7 @@ from fedpdm.problem import Loss, Problem, penalties
 from fedpdm.problem.penalties import Penalty
 from fedpdm.rounds import Setup
 from fedpdm.setup.budget import after_schema, standard_multiplier
+from fedpdm.setup.class_weights import weighted_loss
 from fedpdm.setup.cohorts import even_share, sharing_of
 
 __all__ = ["Crowd", "build_setup", "plain_setup", "with_sound_mechanism", "loss_factory"]
@@ -72,7 +73,9 @@ def build_setup(
     if not config.rounds.participants:
         raise ConfigError("rounds.participants=0 stands for all clients: resolve the settings first (fedpdm.setup.resolve).")
     largest = lambda: float(np.linalg.norm(federation.features, axis=2).max())  # noqa: E731
-    make_loss = loss or loss_factory(config)
+    make_loss = weighted_loss(config, loss or loss_factory(config), federation)
+    if loss and config.problem.class_weights is not None:
+        raise ConfigError("problem.class_weights is for the losses of this package: weigh the examples in your own loss.")
     metric = moments(federation) if config.algorithm.metric == "moments" else None
     setup = plain_setup(config, federation.clients, largest, make_loss, penalty, metric)
     if setup.links.has_support and setup.problem.loss.slopes is None:
@@ -96,14 +99,14 @@ def build_setup(
 def unit_of(config: Config, federation: Federation) -> str | None:
     """The name of the unit that a guarantee is about, if it is not one example."""
     most = config.privacy.clients_per_unit
-    if federation.weights is None:
+    unit = federation.schema.unit_column if federation.schema else None
+    if unit is None:
         if most > 1:
             raise ConfigError(
                 f"privacy.clients_per_unit={most} counts clients that hold rows of one person, but no column names persons: "
                 "set data.unit_column (--unit), or remove it."
             )
         return None
-    unit = (federation.schema.unit_column if federation.schema else None) or "person"
     if most > 1 and config.privacy.trust == "cohorts":
         raise ConfigError(
             f'privacy.clients_per_unit={most} does not go with privacy.trust="cohorts": rows at several members of one cohort '

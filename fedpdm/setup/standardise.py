@@ -48,4 +48,7 @@ def with_standard(federation: Federation, standard: Standard, radius: float | No
         inputs = rows.shape[1] - standard.bias
         rows[:, :inputs] = clip_norms(rows[:, :inputs], radius)
     features[real] = rows
-    return federation._replace(features=features, test_features=standard.apply(federation.test_features), standard=standard)
+    mapped = federation._replace(features=features, test_features=standard.apply(federation.test_features), standard=standard)
+    if federation.validation is None:
+        return mapped
+    return mapped._replace(validation=(standard.apply(federation.validation[0]), federation.validation[1]))

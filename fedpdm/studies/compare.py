@@ -12,7 +12,7 @@ from fedpdm.config import Config, load_config
 from fedpdm.errors import ConfigError
 from fedpdm.participation import fair_share
 from fedpdm.privacy.accounting import epsilon_of, noise_multiplier_for
-from fedpdm.runs.sweep import Result, run_sweep
+from fedpdm.runs.sweep import FIGURES, Result, run_sweep
 from fedpdm.studies.drawing import band, require_drawing, save, write_csv
 from fedpdm.studies.progress import CellProgress
 from fedpdm.studies.statistics import t_interval
@@ -144,7 +144,7 @@ def epsilon_so_far(config: Config, rounds: int) -> float:
         return fair_share(rounds=rounds, clients=config.data.clients, participants=participants, all_first=r.all_first)
 
     most = p.participations or share(r.total)
-    releases = config.local.steps if p.mode == "every-step" else 1
+    releases = (config.local.steps if p.mode == "every-step" else 1) * p.clients_per_unit
     noise = noise_multiplier_for(p.epsilon or math.inf, p.delta, most * releases, p.relation)
     return epsilon_of(noise, min(share(rounds), most) * releases, p.delta, p.relation)
 
@@ -152,7 +152,7 @@ def epsilon_so_far(config: Config, rounds: int) -> float:
 def _row(name: str, config: Config, results: Sequence[Result]) -> dict[str, Any]:
     kept = [r for r in results if "diverged" not in r]
     row: dict[str, Any] = {"algorithm": name, "seeds": len(results), "diverged": len(results) - len(kept)}
-    numbers = ("accuracy", "low", "high", "averaged", "nonzero_fraction", "uplink_bytes", "downlink_bytes", "seconds")
+    numbers = ("accuracy", "low", "high", "averaged", *FIGURES, "nonzero_fraction", "uplink_bytes", "downlink_bytes", "seconds")
     row |= dict.fromkeys(numbers)
     if kept:
         interval = t_interval([r["last"] for r in kept])
@@ -161,6 +161,9 @@ def _row(name: str, config: Config, results: Sequence[Result]) -> dict[str, Any]
             row |= {"low": round(interval.low, 5), "high": round(interval.high, 5)}
         for key in ("averaged", "nonzero_fraction", "seconds"):
             row[key] = round(float(np.mean([r[key] for r in kept])), 5)
+        for key in FIGURES:
+            found = [r[key] for r in kept if r.get(key) is not None]
+            row[key] = round(float(np.mean(found)), 5) if found else None
         for key in ("uplink_bytes", "downlink_bytes"):
             row[key] = round(float(np.mean([r[key][-1] for r in kept])))
     return row | {"penalty": f"{config.problem.penalty} by {config.problem.penalty_by}"} | _privacy(config)
@@ -186,7 +189,7 @@ def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     list of str
         The lines.
     """
-    head = f"{'algorithm':10}{'accuracy, 95 % interval':>26}{'averaged':>10}{'non-zeros':>11}"
+    head = f"{'algorithm':10}{'accuracy, 95 % interval':>26}{'averaged':>10}{'AUC':>8}{'balanced':>10}{'non-zeros':>11}"
     lines = [head + f"{'MB up':>9}{'MB down':>9}{'seconds':>9}"]
     for row in rows:
         if row["accuracy"] is None:
@@ -194,7 +197,8 @@ def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
             continue
         interval = f"{row['accuracy']:.4f}" + (f" ± {row['high'] - row['accuracy']:.4f}" if row["high"] is not None else "")
         lines.append(
-            f"{row['algorithm']:10}{interval:>26}{row['averaged']:10.4f}{row['nonzero_fraction']:11.1%}"
+            f"{row['algorithm']:10}{interval:>26}{row['averaged']:10.4f}{_figure(row, 'auc'):>8}"
+            f"{_figure(row, 'balanced_accuracy'):>10}{row['nonzero_fraction']:11.1%}"
             f"{row['uplink_bytes'] / 1e6:9.2f}{row['downlink_bytes'] / 1e6:9.2f}{row['seconds']:9.2f}"
             + (f"  ({row['diverged']} of {row['seeds']} runs diverged)" if row["diverged"] else "")
         )
@@ -206,6 +210,10 @@ def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
             f"epsilon = {first['epsilon']:g} at delta = {first['delta']:g} ({first['relation']} of one example){worth}"
         )
     return lines
+
+
+def _figure(row: dict[str, Any], key: str) -> str:
+    return "–" if row.get(key) is None else f"{row[key]:.4f}"
 
 
 def _draw(configs: dict[str, Config], table: dict[str, list[Result]], path: Path) -> None:

@@ -17,8 +17,9 @@ from jax import Array
 from fedpdm.algorithms.local import Examples, LocalPlan, solve
 from fedpdm.config import load_config
 from fedpdm.data.datasets import Dataset
-from fedpdm.data.federation import make_federation, unit_shares
+from fedpdm.data.federation import make_federation
 from fedpdm.data.prepare import build_federation
+from fedpdm.data.weights import unit_shares
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.errors import ConfigError
 from fedpdm.privacy import sensitivity as bounds

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedpdm.choices import LOSSES
+from fedpdm.problem.losses import logistic, softmax, with_class_weights
 from fedpdm.problem.objective import concave_gradient, concave_value
 
 
@@ -75,3 +76,24 @@ def test_concave_term():
     curvature = jax.vmap(jax.grad(concave_gradient))(x)
     assert float(curvature.min()) == pytest.approx(-0.5, abs=1e-4)
     assert float(curvature.max()) == pytest.approx(2.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("loss", [softmax(), softmax(0.3), logistic(), logistic(0.3)], ids=lambda loss: loss.name)
+def test_class_weights_scale_values_gradients_and_their_promises(loss):
+    weights = [0.5, 2.0, 1.0]
+    heavy = with_class_weights(loss, weights)
+    rng = np.random.default_rng(0)
+    x, labels = jnp.asarray(3 * rng.normal(size=(3, 4))), jnp.asarray(rng.integers(0, 3, 50))
+    features = jnp.asarray(rng.normal(size=(50, 4)))
+    features = features / jnp.linalg.norm(features, axis=1, keepdims=True)
+    factors = jnp.asarray(weights)[labels]
+    np.testing.assert_allclose(heavy.values(x, features, labels), factors * loss.values(x, features, labels), rtol=1e-6)
+    each = jnp.asarray(rng.random(50))
+    np.testing.assert_allclose(
+        heavy.gradient(x, features, labels, each), loss.gradient(x, features, labels, each * factors), atol=1e-6
+    )
+    norms = [
+        float(jnp.linalg.norm(heavy.gradient(x, f[None], k[None], jnp.ones(1)))) for f, k in zip(features, labels, strict=True)
+    ]
+    assert max(norms) <= heavy.gradient_bound(1.0) * (1 + 1e-6)
+    assert heavy.smoothness(1.0) == 2 * loss.smoothness(1.0)

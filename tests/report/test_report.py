@@ -217,7 +217,7 @@ def test_tabs_by_click_and_by_keyboard(browser, page):
         assert visible(browser) == [tab.get_attribute("aria-controls")]
         assert tab.get_attribute("aria-selected") == "true"
     tabs[0].click()
-    for key, expected in ((Keys.ARROW_RIGHT, 1), (Keys.END, 5), (Keys.ARROW_RIGHT, 0), (Keys.ARROW_LEFT, 5), (Keys.HOME, 0)):
+    for key, expected in ((Keys.ARROW_RIGHT, 1), (Keys.END, 6), (Keys.ARROW_RIGHT, 0), (Keys.ARROW_LEFT, 6), (Keys.HOME, 0)):
         browser.switch_to.active_element.send_keys(key)
         assert visible(browser) == [tabs[expected].get_attribute("aria-controls")]
         assert browser.switch_to.active_element == tabs[expected]
@@ -281,4 +281,4 @@ def test_dark_when_the_reader_wants_dark_and_everything_on_paper(browser, page):
     assert brightness[0][0] > 700 > brightness[0][1]
     assert brightness[1][0] < 100 < brightness[1][1]
     look(browser, page, media="print")
-    assert len(visible(browser)) == 6
+    assert len(visible(browser)) == 7

@@ -9,6 +9,7 @@ from fedpdm.errors import ConfigError
 from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup
 from fedpdm.setup.build import Crowd, loss_factory, plain_setup, with_sound_mechanism
+from fedpdm.setup.class_weights import weighted_loss
 
 __all__ = ["check_bounds", "deployed_setup"]
 
@@ -81,8 +82,9 @@ def deployed_setup(config: Config, examples: int, dimension: int = 0) -> tuple[S
             "settings", f"compression.kind={config.compression.kind!r} needs a data.radius: set it, for instance 1.0."
         )
 
-    setup = plain_setup(config, config.data.clients, lambda: radius_of(config) or no_radius())
+    make_loss = weighted_loss(config, loss_factory(config))
+    setup = plain_setup(config, config.data.clients, lambda: radius_of(config) or no_radius(), make_loss)
     if config.privacy.mechanism == "sound":
         crowd = Crowd(np.full(config.data.clients, float(examples)), dimension)
-        return with_sound_mechanism(config, setup, examples, loss_factory(config), crowd if dimension else None)
+        return with_sound_mechanism(config, setup, examples, make_loss, crowd if dimension else None)
     return setup, None

@@ -51,6 +51,8 @@ def resolved_simulation(
 ) -> Simulation:
     """`build_simulation` for settings that are resolved (`fedpdm.setup.resolve`), with the ledger that `ledger` makes."""
     r = config.rounds
+    if config.metrics.threshold is not None and federation.classes != 2:
+        raise ConfigError(f"metrics.threshold is for two classes, and {federation.name} has {federation.classes}: remove it.")
     federation = standardised(config, federation)
     setup, plan = build_setup(config, federation, loss, penalty)
     if plan and math.isfinite(setup.problem.loss.smoothness(1.0)):  # a bound that comes from the features' norms

@@ -32,6 +32,7 @@ from fedpdm.engines.simulation.state import (
     server_rows,
     with_rows,
 )
+from fedpdm.engines.simulation.steadiness import contrasts, steadiness
 from fedpdm.errors import ConfigError, DivergedError
 from fedpdm.participation import Roster, cohort_roster, roster
 from fedpdm.privacy.plan import Plan
@@ -302,6 +303,12 @@ class Simulation:
         """Test accuracy of any model of this problem."""
         return self.test.accuracy(self.setup.problem, model)
 
+    def steadiness(self) -> dict[str, np.ndarray]:
+        """How far every coefficient can be trusted: see `fedpdm.engines.simulation.steadiness`."""
+        count = max(self.round - self._tail_start, 0)
+        local, signs = np.asarray(self.state.local_models), np.asarray(self.state.tail_signs)
+        return steadiness(self.model, local, signs, count, float(self.state.noise))
+
     def traffic(self) -> dict[str, int]:
         """Bytes so far, as encoded: "uplink", "downlink", and "index" for the indices within the uplink."""
         return traffic_totals(np.asarray(self.state.traffic))
@@ -338,6 +345,7 @@ class Simulation:
             clients=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (stays, *leaf.shape)), algorithm.init_client(x0)),
             local_models=jnp.broadcast_to(x0, (clients if self._measures else 0, *x0.shape)),
             tail_sum=jnp.zeros_like(x0),
+            tail_signs=jnp.zeros((2, *contrasts(x0).shape), jnp.int32),
             spent=jnp.zeros(clients),
             downlink=first_downlink(algorithm.broadcast(server), clients),
             noise=jnp.float32(0.0),
@@ -354,7 +362,11 @@ class Simulation:
             who = Who(*(part[t - start] for part in participants))
             state, measured = one_round(self.setup, t, state, seed, who, data, self._mesh)
             x0 = state.server.x0
-            state = state._replace(tail_sum=state.tail_sum + jnp.where(t >= tail_start, x0, 0.0))
+            signs = jnp.stack([contrasts(x0) > 0, contrasts(x0) < 0])
+            state = state._replace(
+                tail_sum=state.tail_sum + jnp.where(t >= tail_start, x0, 0.0),
+                tail_signs=state.tail_signs + jnp.where(t >= tail_start, signs, False),
+            )
             wanted = ((t + 1) % s.evaluate_every == 0) | (t + 1 == s.rounds)
             measured["test_accuracy"] = jax.lax.cond(
                 wanted, lambda x: accuracy(self.setup.problem, x, test[0], test[1]), lambda x: jnp.nan, x0

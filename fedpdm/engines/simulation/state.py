@@ -75,6 +75,7 @@ class SimulationState(NamedTuple):
     clients: Any  # client states, stacked: of all clients, of a call's participants, or of cohorts
     local_models: Array  # the last x_i of every client; without rows if nothing is diagnosed
     tail_sum: Array  # sum of x0 over the tail so far
+    tail_signs: Array  # [2, *contrasts]: in how many rounds of the tail each of `contrasts(x0)` was above 0, and below
     spent: Array  # per client: sum of (sensitivity / noise)^2 over its releases
     downlink: Downlink
     noise: Array  # standard deviation of the noise in x0, roughly: that of the last messages' mean

@@ -1,0 +1,49 @@
+"""Test figures in a few lines of text."""
+
+from typing import Any
+
+__all__ = ["metric_lines"]
+
+MOST_CLASSES = 10
+
+
+def metric_lines(found: dict[str, Any] | None) -> list[str]:
+    """What `evaluate` found, for a terminal: each figure with its interval.
+
+    >>> import numpy as np
+    >>> from fedpdm.metrics import evaluate
+    >>> shares = np.array([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.4, 0.6]])
+    >>> print(*metric_lines(evaluate(shares, np.array([0, 1, 1, 0]), ["no", "yes"])), sep="\\n")
+    AUC 0.7500 (0.1599 to 1.0000), balanced accuracy 0.5000 (0.2134 to 0.7866), majority rate 0.5000, on 4 test rows.
+    Log loss 0.5722 (0.1884 to 0.9560), Brier score 0.2050 (0.0332 to 0.3768).
+      class  rows   recall                     precision                AUC
+      no        2   0.5000 (0.0945 to 0.9055)  0.5000 (0.0945 to 0.9055)  0.7500
+      yes       2   0.5000 (0.0945 to 0.9055)  0.5000 (0.0945 to 0.9055)  0.7500
+    """
+    if not found:
+        return []
+    majority = _bare(found["majority_rate"])
+    areas = f"AUC {_text(found['auc'])}, balanced accuracy {_text(found['balanced_accuracy'])}"
+    lines = [
+        f"{areas}, majority rate {majority}, on {found['rows']} test rows.",
+        f"Log loss {_text(found['log_loss'])}, Brier score {_text(found['brier'])}.",
+    ]
+    if found.get("threshold") is not None:
+        lines.append(f"Class {found['classes'][1]['name']} is predicted from a probability of {found['threshold']:.4g} on.")
+    classes = found["classes"]
+    if len(classes) > MOST_CLASSES:
+        return lines
+    width = max(5, *(len(entry["name"]) for entry in classes))
+    lines.append(f"  {'class':<{width}} {'rows':>7}  {'recall':<27}{'precision':<27}AUC")
+    for entry in classes:
+        recall, precision = _text(entry["recall"]), _text(entry["precision"])
+        lines.append(f"  {entry['name']:<{width}} {entry['rows']:>7}  {recall:<27}{precision:<27}{_bare(entry['auc'])}")
+    return lines
+
+
+def _bare(entry: dict[str, Any]) -> str:
+    return "–" if entry["value"] is None else f"{entry['value']:.4f}"
+
+
+def _text(entry: dict[str, Any]) -> str:
+    return _bare(entry) + (" ({:.4f} to {:.4f})".format(*entry["interval"]) if entry["interval"] else "")

@@ -1,0 +1,38 @@
+"""The test figures of a run's models, and the threshold that its predictions use."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from fedpdm.metrics import BALANCED, choose_threshold, evaluate
+from fedpdm.problem.objective import Problem
+
+__all__ = ["evaluation", "predicted_shares"]
+
+Rows = tuple[Any, Any]  # features [rows, n] and labels [rows]
+
+
+def predicted_shares(problem: Problem, model: np.ndarray, features: Any) -> np.ndarray:
+    """[rows, classes] probabilities of a model."""
+    scores = np.asarray(problem.loss.scores(jnp.asarray(model), jnp.asarray(features)), np.float64)
+    assert problem.loss.link is not None, f"{problem.loss.name} has no link"
+    return problem.loss.link.apply(scores)
+
+
+def evaluation(
+    problem: Problem,
+    model: np.ndarray,
+    test: Rows,
+    class_names: Sequence[str],
+    threshold: float | str | None = None,
+    validation: Rows | None = None,
+) -> dict[str, Any]:
+    """What `fedpdm.metrics.evaluate` says of a model; a threshold to be chosen is chosen on the validation rows."""
+    if threshold == BALANCED:
+        assert validation is not None, "rows were set apart with the data"
+        features, labels = validation
+        threshold = choose_threshold(predicted_shares(problem, model, features), np.asarray(labels))
+    shares = predicted_shares(problem, model, test[0])
+    return evaluate(shares, np.asarray(test[1]), class_names, threshold if isinstance(threshold, float) else None)
