@@ -3,16 +3,23 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedpdm.errors import ConfigError, UserError
 
+if TYPE_CHECKING:
+    from fedpdm.runs.saved import SavedModel
+
 __all__ = ["register", "table_settings"]
 
 RunArgument = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 OutOption = Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")]
+WeightsOption = Annotated[
+    float | None,
+    typer.Option(help="Keep this share (below 1) or number of the weights, refitted on made-up rows; costs no privacy."),
+]
 AveragedOption = Annotated[bool, typer.Option("--averaged", help="The tail-averaged model instead of the last one.")]
 
 SCHEMA_COMMENT = """What the columns of {table} are, read off its rows.
@@ -112,6 +119,7 @@ def predict(
     out: OutOption = None,
     keep: Annotated[list[str] | None, typer.Option(help="A column to copy, for instance an id; may be repeated.")] = None,
     averaged: AveragedOption = False,
+    weights: WeightsOption = None,
 ) -> None:
     """Predict the class of new rows, with probabilities, as CSV.
 
@@ -120,9 +128,8 @@ def predict(
       fedpdm predict runs/mine rows.csv --keep id --out predictions.csv
     """
     from fedpdm.data.tables import read_table
-    from fedpdm.runs.saved import load_model
 
-    text, notes = load_model(run, averaged).predictions_csv(read_table(rows), keep or ())
+    text, notes = _model(run, averaged, weights).predictions_csv(read_table(rows), keep or ())
     for note in notes:
         print(note, file=sys.stderr)
     _write(out, text.encode())
@@ -135,6 +142,7 @@ def export(
     ] = "csv",
     out: OutOption = None,
     averaged: AveragedOption = False,
+    weights: WeightsOption = None,
 ) -> None:
     """Give the model away: plain coefficients as CSV, or ONNX from the columns to the class.
 
@@ -142,20 +150,26 @@ def export(
     Examples:
       fedpdm export runs/mine
       fedpdm export runs/mine --format onnx --out model.onnx
+      fedpdm export runs/mine --weights 0.05
     """
-    from fedpdm.runs.saved import load_model
-
     if kind not in ("csv", "onnx"):
         raise ConfigError(f"Unknown --format {kind!r}: choose csv or onnx.")
     if kind == "onnx" and out is None:
         raise ConfigError("ONNX is not text: name a file for it with --out, for instance --out model.onnx.")
-    model = load_model(run, averaged)
+    model = _model(run, averaged, weights)
     if kind == "csv":
         _write(out, model.coefficients_csv().encode())
         return
     from fedpdm.export.onnx.model import export_onnx
 
     _write(out, export_onnx(model))
+
+
+def _model(run: Path, averaged: bool, weights: float | None) -> "SavedModel":
+    from fedpdm.runs.saved import load_model
+
+    model = load_model(run, averaged)
+    return model if weights is None else model.thinned(weights)
 
 
 def _write(out: Path | None, content: bytes) -> None:

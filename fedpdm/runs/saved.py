@@ -14,14 +14,16 @@ from safetensors import SafetensorError, safe_open
 
 from fedpdm.config import Config
 from fedpdm.data.encoding import as_words
+from fedpdm.data.made_up import made_up_rows
 from fedpdm.data.piecewise import column_count
 from fedpdm.data.prepare import prepare_rows
 from fedpdm.data.rows import encode_rows
 from fedpdm.data.schema import Schema, read_schema
 from fedpdm.data.tables import Table
-from fedpdm.errors import UserError
+from fedpdm.errors import ConfigError, UserError
 from fedpdm.metrics import predicted
 from fedpdm.problem import Link
+from fedpdm.problem.refit import refit, second_moment
 from fedpdm.runs.folder import RunFolder
 from fedpdm.setup.build import loss_factory
 
@@ -77,6 +79,23 @@ class SavedModel(NamedTuple):
         if loss.link is None:
             raise UserError(f"The loss {loss.name!r} has no link from scores to predictions: give its Loss a `link`.")
         return loss.link
+
+    def thinned(self, keep: float) -> "SavedModel":
+        """Give the model with fewer weights, refitted on made-up rows (`fedpdm.problem.refit`): it costs no privacy.
+
+        Parameters
+        ----------
+        keep : float
+            Below 1: the share of all weights that may stay; from 1 on: their number.
+        """
+        self.require_columns()
+        size = self.weights.size
+        count = max(1, round(keep * size)) if keep < 1 else int(keep)
+        if not (keep > 0 and (keep < 1 or keep == count)):
+            raise ConfigError(f"Expected --weights {keep:g} to be a share between 0 and 1, or a whole number of weights.")
+        rows, names = made_up_rows(self.config.data.name, self.schema)
+        moment = second_moment(prepare_rows(self.config, rows, names))
+        return self._replace(weights=refit(self.weights, moment, count))
 
     def coefficients(self) -> np.ndarray:
         """See `coefficients`."""

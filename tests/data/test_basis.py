@@ -7,8 +7,10 @@ from fedpdm.config import load_config
 from fedpdm.data.basis import DRAWINGS, POWER, principal_basis, unit_rows
 from fedpdm.data.datasets import load_dataset
 from fedpdm.data.features import FeatureOptions, basis_of, check_one_example_at_a_time, make_map, options_of
-from fedpdm.data.prepare import prepare
+from fedpdm.data.made_up import made_up_rows
+from fedpdm.data.prepare import prepare, prepare_rows
 from fedpdm.errors import ConfigError
+from fedpdm.runs.saved import SavedModel
 
 SMALL = FeatureOptions(basis="strokes", basis_size=20)
 
@@ -105,3 +107,27 @@ def test_a_public_file_that_does_not_fit_is_refused(digits, tmp_path, content, w
         make_map("scattering", digits.feature_names, FeatureOptions(basis=str(path), basis_size=20)).rows(
             digits.features[:2], digits.feature_names
         )
+
+
+@pytest.mark.parametrize("name", ["digits", "adult"])
+def test_made_up_rows_have_the_columns_of_the_data(name):
+    rows, names = made_up_rows(name, None, 40)
+    assert rows.shape == (40, len(names))
+    assert rows.min() >= 0
+    assert rows.max() <= 1
+    assert rows.std(axis=0).max() > 0.1
+
+
+def test_a_saved_model_with_fewer_weights_scores_made_up_rows_alike():
+    config = load_config("plain", ["data.name=digits", "data.scaling=", "data.features=scattering", "data.scattering_scale=3"])
+    weights = np.random.default_rng(0).normal(size=(10, 218)).astype(np.float32)
+    model = SavedModel(weights, tuple(map(str, range(10))), ("",) * 218, config, None)
+    thin = model.thinned(0.3)
+    assert np.count_nonzero(thin.weights) == round(0.3 * 2180)
+    assert np.count_nonzero(model.thinned(100).weights) == 100
+    rows, names = made_up_rows("digits", None, 300)
+    seen = prepare_rows(config, rows, names)
+    before, after = (seen @ m.weights.T for m in (model, thin))
+    assert np.corrcoef(before.ravel(), after.ravel())[0, 1] > 0.98
+    with pytest.raises(ConfigError, match=r"--weights 1\.5"):
+        model.thinned(1.5)
