@@ -92,7 +92,7 @@ class Processes:
                 environment = os.environ | {SECRET: self._secret.hex()}
                 started[client] = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         for _ in missing:
-            pipe = self._listener.accept()
+            pipe: Any = self._listener.accept()
             client = _decode(pipe.recv_bytes())["client"]
             self._running[client] = started[client], pipe
 
