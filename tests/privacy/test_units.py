@@ -180,7 +180,7 @@ def test_the_test_part_keeps_persons_apart(table):
 def test_the_guarantee_is_for_all_rows_of_one_patient_and_rows_elsewhere_cost_noise(table):
     with pytest.raises(ConfigError, match="One patient has rows at 2 clients"):
         build(table)
-    plan = build([*table, "privacy.clients_per_unit=2"]).plan
+    plan = build([*table, "privacy.clients_per_unit=2", "data.standardise=false", "data.scaling=bounded"]).plan
     assert plan is not None
     assert "for all rows of one patient at up to 2 clients, under adding or removing them" in plan.sentence()
     times = plan.participations
