@@ -3,8 +3,8 @@
     python benchmarks/cohorts.py [--data mnist adult] [--cohorts 100 25] [--algorithms fedpdm fedavg]
                                  [--epsilons 0.2 1 3] [--seeds 5]
 
-Settings come from a validation split. (Adult's grid replaced a first one after a look at test accuracies: docs/secure-sums.md.) Finished runs are kept in
-docs/results/benchmarks/cohorts-cells.jsonl and not run again; the table is docs/results/benchmarks/cohorts.json.
+Settings come from a validation split. (Adult's grid replaced a first one after a look at test accuracies:
+docs/secure-sums.md.) Finished runs are kept in docs/results/benchmarks/cohorts-cells.jsonl and not run again; the table is docs/results/benchmarks/cohorts.json.
 """
 
 import argparse
