@@ -4,7 +4,8 @@
                                  [--epsilons 0.2 1 3] [--seeds 5]
 
 Settings come from a validation split. (Adult's grid replaced a first one after a look at test accuracies:
-docs/secure-sums.md.) Finished runs are kept in docs/results/benchmarks/cohorts-cells.jsonl and not run again; the table is docs/results/benchmarks/cohorts.json.
+docs/secure-sums.md.) Finished runs are kept in docs/results/benchmarks/cohorts-cells.jsonl and not run again; the table is
+docs/results/benchmarks/cohorts.json.
 """
 
 import argparse
