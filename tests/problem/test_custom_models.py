@@ -213,3 +213,11 @@ def test_an_infinite_gradient_does_not_survive_the_clip():
     examples = Examples(rows[None], labels[None], jnp.array([2]), jnp.int32(0))
     x, _ = solve(problem, plan, examples, jnp.zeros((1, 2)), 0.0, 0.1, jnp.float32(0.1), jax.random.key(0))
     assert np.isfinite(x).all()
+
+
+@pytest.mark.parametrize("setting", ["local.solver=newton", "algorithm.metric=moments"])
+def test_what_reads_the_curvature_of_a_linear_model_is_refused_for_another(setting, small_federation):
+    with pytest.raises(ConfigError, match=f"{setting} needs a linear model, which 'network' is not: set "):
+        build_simulation(
+            load_config("plain", [*PLAIN, "local.tolerance=1e-10", setting]), small_federation, loss=small_network().loss
+        )
