@@ -98,8 +98,8 @@ def test_long_command_is_spelt_right(page, words):
 
 
 @pytest.mark.parametrize(("page", "code"), PYTHON, ids=[page.stem for page, _ in PYTHON])
-def test_python_runs(page, code):
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+def test_python_runs(page, code, tmp_path):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     if found := re.search(r"test accuracy (0\.\d+)", done.stdout):
         assert float(found[1]) > 0.9

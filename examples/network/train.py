@@ -60,7 +60,7 @@ def train(epsilon: float | None, strength: float, rounds: int, examples: int, se
     if epsilon:
         settings += ["privacy.mechanism=sound", f"privacy.epsilon={epsilon}", "privacy.mode=every-step", "privacy.clip=1.0"]
     penalty = penalties.group_lasso(strength, groups=neurons(model))
-    simulation = build_simulation(load_config("table", settings), federation, loss=model.loss, penalty=penalty)
+    simulation = build_simulation(load_config("plain", settings), federation, loss=model.loss, penalty=penalty)
     for _ in simulation.run():
         pass
     return simulation, model

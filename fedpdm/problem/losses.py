@@ -249,6 +249,18 @@ def with_class_weights(loss: Loss, weights: Sequence[float]) -> Loss:
     A positive factor keeps a loss convex and smooth. The largest one multiplies the bound on an example's gradient and its
     smoothness, and with them the noise of a private run: weights of at most 1 cost nothing.
 
+    Parameters
+    ----------
+    loss : Loss
+        The loss of one example.
+    weights : sequence of float
+        The factor c_k of every class, positive.
+
+    Returns
+    -------
+    Loss
+        The weighted loss, with its bounds.
+
     Examples
     --------
     >>> import jax.numpy as jnp

@@ -42,7 +42,18 @@ class MetricsView(NamedTuple):
 
 
 def view_metrics(run: Run) -> MetricsView | None:
-    """The test figures of a run; None if it has none, as where nobody had test rows."""
+    """The test figures of a run; None if it has none, as where nobody had test rows.
+
+    Parameters
+    ----------
+    run : Run
+        The run, as it was read from its folder.
+
+    Returns
+    -------
+    MetricsView or None
+        What the page shows; None where the run has no such figures.
+    """
     found = run.summary.get("metrics")
     if not found:
         return None

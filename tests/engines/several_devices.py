@@ -2,13 +2,16 @@
 
 import json
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
-from conftest import random_federation
 
 from fedpdm.config import load_config
 from fedpdm.engines.simulation.build import build_simulation
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # this is no test, so pytest has not put its folder there
+from conftest import random_federation
 
 
 def main() -> None:
