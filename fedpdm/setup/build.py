@@ -63,14 +63,6 @@ def loss_factory(config: Config) -> LossFactory:
     return make
 
 
-def _require_linear(config: Config, loss: Loss) -> None:
-    """Refuse, for a model that is not linear, what reads the curvature of a linear one."""
-    for key, value, other in (("local.solver", "newton", "steps"), ("algorithm.metric", "moments", "plain")):
-        section, name = key.split(".")
-        if getattr(getattr(config, section), name) == value and loss.slopes is None:
-            raise ConfigError(f"{key}={value} needs a linear model, which {loss.name!r} is not: set {key}={other}.")
-
-
 def build_setup(
     config: Config, federation: Federation, loss: LossFactory | None = None, penalty: Penalty | None = None
 ) -> tuple[Setup, Plan | None]:
@@ -84,7 +76,10 @@ def build_setup(
     make_loss = weighted_loss(config, loss or loss_factory(config), federation)
     if loss and config.problem.class_weights is not None:
         raise ConfigError("problem.class_weights is for the losses of this package: weigh the examples in your own loss.")
-    _require_linear(config, make_loss())
+    if config.local.solver == "newton" and make_loss().slopes is None:
+        raise ConfigError(
+            f"local.solver=newton needs a linear model, which {make_loss().name!r} is not: set local.solver=steps."
+        )
     metric = moments(federation) if config.algorithm.metric == "moments" else None
     setup = plain_setup(config, federation.clients, largest, make_loss, penalty, metric)
     if setup.links.has_support and setup.problem.loss.slopes is None:
