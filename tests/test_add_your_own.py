@@ -101,9 +101,9 @@ def test_a_flower_job_under_the_sound_mechanism(toys, tmp_path, monkeypatch):
     monkeypatch.setattr(strategy.strategy, "POLL_SECONDS", 0.01)
     identity = strategy.TaskIdentity
     identity.run_id, identity.node_id, identity.task_id = 1, 0, 1  # Flower's process sets them
-    chosen = {"algorithm.name": "momentum", "problem.loss": "tempered", "problem.penalty": "floor", "rounds.total": 2}
-    grid = strategy.OneProcess(tmp_path, {11: 0, 12: 1, 13: 2})
-    summary = strategy.train(grid, strategy.SETTINGS | chosen | {"flower.out": str(tmp_path / "run")})
+    chosen = ("algorithm.name=momentum", "problem.loss=tempered", "problem.penalty=floor", "rounds.total=2")
+    grid = strategy.OneProcess(tmp_path, {11: 0, 12: 1, 13: 2}, *chosen)
+    summary = strategy.train(grid, strategy.run_config(grid))
     assert summary["messages_used"] == 6
 
 

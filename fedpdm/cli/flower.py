@@ -104,8 +104,9 @@ def init(
         raise ConfigError(f"Expected --evaluate {evaluate:g} above 0 and --evaluate-share {evaluate_share:g} between 0 and 1.")
     wanted = None if evaluate is None else Evaluation(share=evaluate_share, every=evaluate_every, epsilon=evaluate)
     made = job_from(source, set_ or [], slots=slots, schema=schema, noise=noise, evaluation=wanted, data_dir=data_dir)
+    explained = explain(made)  # refuses a job that cannot be deployed, before anything is written
     path = write_job(job, made, out=out or str(job.absolute() / "run"), data_dir=data_dir)
-    print("\n".join(explain(made)))
+    print("\n".join(explained))
     print(
         f"Every client: fedpdm flower approve {path} --state-dir DIR --policy FILE; {job / 'policy.toml'} is one to begin with."
     )

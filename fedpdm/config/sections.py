@@ -369,6 +369,9 @@ def place_options() -> None:
         section.__pydantic_fields__ = _with_options(section, written)
         section.model_rebuild(force=True)
     Config.model_rebuild(force=True)
+    for model in Section.__subclasses__():  # models elsewhere that hold a Config, such as a job
+        if any(field.annotation is Config for field in model.model_fields.values()):
+            model.model_rebuild(force=True)
 
 
 def _with_options(section: type[Section], written: dict[str, FieldInfo]) -> dict[str, FieldInfo]:

@@ -108,6 +108,9 @@ def test_a_job_from_a_run_has_its_schema_and_more_rows_than_slots_are_refused_lo
     trained = ["run", "--data", str(table), "--schema", str(schema), "--epsilon", "3", "--set", "rounds.total=2", "--out"]
     assert fedpdm(*trained, str(tmp_path / "run"), timeout=300).returncode == 0
     init = ["flower", "init", str(tmp_path / "job"), "--from", str(tmp_path / "run")]
+    assert "data.standardise" in str(run(app, [*init, "--slots", "60"]).exception)
+    for setting in ("data.standardise=false", "data.scaling=bounded", "problem.weights=clients"):
+        init += ["--set", setting]
     assert "--slots" in str(run(app, init).exception)
     made = run(app, [*init, "--slots", "60"])
     assert made.exit_code == 0, made.exception

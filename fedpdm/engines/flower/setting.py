@@ -64,7 +64,7 @@ def deployed_setup(config: Config, examples: int, dimension: int = 0) -> tuple[S
         raise Refused(
             "settings",
             "data.standardise, algorithm.metric and rounds.tolerance need the rows of all clients in one place: set them to "
-            "false, plain and 0.",
+            "false, plain and 0, and data.scaling to bounded.",
         )
     if config.problem.weights != "clients":
         raise Refused("settings", 'problem.weights="rows" is for simulation: use "clients".')
