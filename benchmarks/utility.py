@@ -20,7 +20,7 @@ from fedpdm.config import Config
 from fedpdm.runs.sweep import Result
 from fedpdm.studies.drawing import write_csv
 from fedpdm.studies.paper.certified import EPSILONS, GRID, STORE, TEXT, draw, study, verdicts
-from fedpdm.studies.paper.verdicts import NAMES, verdict_lines
+from fedpdm.studies.paper.verdicts import verdict_lines
 
 TARGETS = {
     ("mnist", "raw"): {"3": 0.89, "1": 0.87, "0.2": 0.78},
@@ -55,7 +55,7 @@ def table(rows: Rows, seeds: int) -> Iterable[str]:
         yield from (
             f"## {data}, {features} features",
             "",
-            "| epsilon | goal | " + " | ".join(NAMES[a] for a in algorithms) + " |",
+            "| epsilon | goal | " + " | ".join(ALGORITHMS[a].title for a in algorithms) + " |",
         )
         yield "|---|---|" + "---|" * len(algorithms)
         for epsilon in EPSILONS:
