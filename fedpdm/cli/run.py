@@ -154,8 +154,8 @@ def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None
             f"{summary['test_accuracy_averaged']:.4f} (tail average); "
             f"{summary['nonzero_fraction']:.1%} of the weights are non-zero."
         )
-    for line in metric_lines(summary.get("metrics")):
-        print(line)
+        for line in metric_lines(summary.get("metrics")):
+            print(line)
     print(
         f"{summary['rounds']} rounds in {summary['seconds']:.1f} s (compiling: {summary['compile_seconds']:.1f} s); "
         f"{_size(summary['uplink_bytes'])} up, {_size(summary['downlink_bytes'])} down."

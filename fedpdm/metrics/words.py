@@ -14,11 +14,11 @@ def metric_lines(found: dict[str, Any] | None) -> list[str]:
     >>> from fedpdm.metrics import evaluate
     >>> shares = np.array([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.4, 0.6]])
     >>> print(*metric_lines(evaluate(shares, np.array([0, 1, 1, 0]), ["no", "yes"])), sep="\\n")
-    AUC 0.7500 (0.1599 to 1.0000), balanced accuracy 0.5000 (0.2134 to 0.7866), majority rate 0.5000, on 4 test rows.
-    Log loss 0.5722 (0.1884 to 0.9560), Brier score 0.2050 (0.0332 to 0.3768).
-      class  rows   recall                     precision                AUC
-      no        2   0.5000 (0.0945 to 0.9055)  0.5000 (0.0945 to 0.9055)  0.7500
-      yes       2   0.5000 (0.0945 to 0.9055)  0.5000 (0.0945 to 0.9055)  0.7500
+    AUC 0.7500 (0.0570 to 1.0000), balanced accuracy 0.5000 (0.2133 to 0.7867), majority rate 0.5000, on 4 test rows.
+    Log loss 0.5737 (0.1731 to 0.9742), Brier score 0.2050 (0.0267 to 0.3833).
+      class    rows  recall                     precision                  AUC
+      no          2  0.5000 (0.0945 to 0.9055)  0.5000 (0.0945 to 0.9055)  0.7500
+      yes         2  0.5000 (0.0945 to 0.9055)  0.5000 (0.0945 to 0.9055)  0.7500
     """
     if not found:
         return []

@@ -16,7 +16,7 @@ Z = 1.96  # standard deviations that noise alone reaches in one case of twenty
 def contrasts(model: Any) -> Any:
     """What a reader is shown of a model [..., classes, features]: with two classes the difference of their rows, else all.
 
-    >>> contrasts(jnp.array([[1.0, 2.0], [4.0, 2.0]])).tolist()
+    >>> contrasts(np.array([[1.0, 2.0], [4.0, 2.0]])).tolist()
     [[3.0, 0.0]]
     """
     return model[..., 1:, :] - model[..., :1, :] if model.shape[-2] == 2 else model
