@@ -73,8 +73,8 @@ def one_point(point: dict[str, Any]) -> dict[str, Any]:
     engine.CHUNK = chunk
     simulation = build_simulation(load_config("plain", settings), federation)
     parts = {"bring": 0.0, "compute": 0.0, "store": 0.0}
-    for name, method in (("bring", "_bring_in"), ("store", "_take_out")):
-        original = getattr(simulation, method)
+    for name, method in (("bring", "bring_in"), ("store", "take_out")):
+        original = getattr(simulation.window, method)
 
         def timed(*args: Any, name: str = name, original: Any = original) -> Any:
             import jax
@@ -86,14 +86,14 @@ def one_point(point: dict[str, Any]) -> dict[str, Any]:
             parts[name] += time.perf_counter() - began
             return result
 
-        setattr(simulation, method, timed)
+        setattr(simulation.window, method, timed)
     simulation.advance()  # compiles
     parts.update(bring=0.0, store=0.0)
     calls, began = point.get("calls", 5), time.perf_counter()
     for _ in range(calls):
         simulation.advance()
     seconds, rounds = time.perf_counter() - began, calls * chunk
-    kept = simulation._store.length if simulation._store else 0
+    kept = simulation.window.store.length if simulation.window.store else 0
     return {
         "ms_per_round": 1e3 * seconds / rounds,
         "ms_compute": 1e3 * (seconds - parts["bring"] - parts["store"]) / rounds,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fedpdm.choices import ALGORITHMS
 from fedpdm.config import digest, load_config
-from fedpdm.engines.simulation import simulation as module
+from fedpdm.engines.simulation import window as module
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.engines.simulation.client_store import ClientStore
 from fedpdm.errors import ConfigError, UserError
@@ -52,8 +52,8 @@ def test_the_store_changes_nothing(monkeypatch, algorithm: str, rule: str) -> No
     monkeypatch.setattr(module, "LARGE", 100)
     lazy = federation._replace(features=OnDemand(federation.features), labels=OnDemand(federation.labels))
     windowed = build_simulation(config_of(algorithm, rule), lazy)
-    assert windowed._brings_data
-    assert windowed._stores == (algorithm not in ("fedavg", "fedprox"))
+    assert windowed.window.brings_data
+    assert windowed.window.stores == (algorithm not in ("fedavg", "fedprox"))
     assert list(windowed.run()) == rows
     np.testing.assert_array_equal(windowed.model, whole.model)
     np.testing.assert_array_equal(windowed.averaged_model, whole.averaged_model)
@@ -72,7 +72,7 @@ def test_a_private_run_checks_what_it_reads(monkeypatch) -> None:
         simulation = build_simulation(config, federation._replace(features=held))
         list(simulation.run())
         models.append(simulation.model)
-    assert simulation._brings_data
+    assert simulation.window.brings_data
     np.testing.assert_array_equal(models[0], models[1])
     beyond = features.copy()
     beyond[simulation._roster[0][0][0], 0] *= 100

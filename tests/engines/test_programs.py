@@ -64,12 +64,12 @@ def test_settings_that_differ_in_numbers_compile_once(federation, name):
     assert kept.compilations == 0, "the second run compiles nothing"
     assert np.abs(kept.model - models[first[0]].model).max() > 1e-3, "and is not the first one again"
     alone = build_simulation(load_config("plain", [*common, *second]), federation)
-    state, _ = jax.jit(alone._run_rounds)(*_first_call(alone), alone._data, alone._test)
+    state, _ = jax.jit(alone._run_rounds)(*_first_call(alone), alone.window.data, alone._test)
     again = build_simulation(load_config("plain", [*common, *second]), federation)
     again.advance()
     np.testing.assert_allclose(state.server.x0, again.model, rtol=1e-5, atol=1e-6)
 
 
 def _first_call(simulation):
-    who, _, state = simulation._bring_in(*simulation._who(0, 1))
+    who, _, state = simulation.window.bring_in(simulation.state, *simulation._who(0, 1))
     return state, (jnp.int32(0), jnp.int32(1), jnp.uint32(0), who)

@@ -6,45 +6,29 @@ It adds nothing to the algorithm but the gather and scatter of the clients' stat
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jax.sharding import NamedSharding, PartitionSpec
 
-from fedpdm.compression.links import first_downlink
 from fedpdm.data.federation import Federation
-from fedpdm.engines.simulation.client_store import ClientStore
-from fedpdm.engines.simulation.cohorts import cohort_rows, state_rows
-from fedpdm.engines.simulation.measures import LINKS, TestSet, make_row, paper_bits, tail_average, tail_start, traffic_totals
-from fedpdm.engines.simulation.one_round import FLOAT_COLUMNS, INTEGER_COLUMNS, device_mesh, one_round
+from fedpdm.engines.simulation.beginning import first_model, first_state
+from fedpdm.engines.simulation.loop import diagnosis, run_rounds
+from fedpdm.engines.simulation.measures import TestSet, make_row, paper_bits, tail_average, tail_start, traffic_totals
+from fedpdm.engines.simulation.one_round import FLOAT_COLUMNS, INTEGER_COLUMNS, device_mesh
 from fedpdm.engines.simulation.programs import shared_program
-from fedpdm.engines.simulation.state import (
-    DeviceData,
-    Schedule,
-    SimulationState,
-    Who,
-    initial_model,
-    rows_of,
-    server_rows,
-    with_rows,
-)
-from fedpdm.engines.simulation.steadiness import contrasts, steadiness
+from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState
+from fedpdm.engines.simulation.steadiness import steadiness
+from fedpdm.engines.simulation.window import Window, everywhere
 from fedpdm.errors import ConfigError, DivergedError
 from fedpdm.participation import Roster, cohort_roster, roster
 from fedpdm.privacy.plan import Plan
-from fedpdm.problem.objective import accuracy, local_objectives
 from fedpdm.rounds import Setup
-from fedpdm.theory import stationarity
 
 __all__ = ["ReleaseLedger", "Roster", "Schedule", "Simulation", "SimulationState"]
-
-LARGE = 2**30  # bytes: what clients keep, or hold, beyond this is brought in for the participants of a call only
-
-Arrays = tuple[Array, ...]
 
 
 class ReleaseLedger(Protocol):
@@ -97,37 +81,10 @@ class Simulation:
         self.setup, self.federation, self.plan, self.shares, self.ledger = setup, federation, plan, shares, ledger
         self.compile_seconds, self.compilations = 0.0, 0
         self._compiled: dict[object, Callable[..., Any]] = {}
-        self._store: ClientStore | None = None
         self._mesh = None if schedule.cohort_size else device_mesh(schedule, federation.clients)
-        self._decide_what_stays(schedule)
-        self._data = DeviceData((), (), ()) if self._brings_data else self._on_device(slice(None))
-        self._test = self._everywhere((jnp.asarray(federation.test_features), jnp.asarray(federation.test_labels)))
+        self.window = Window(setup, federation, schedule, shares, self._mesh)
+        self._test = everywhere((jnp.asarray(federation.test_features), jnp.asarray(federation.test_labels)), self._mesh)
         self._begin(schedule)
-
-    def _decide_what_stays(self, s: Schedule) -> None:
-        """Whether all clients' states, and all their data, are kept on the device: if they are not too large for it."""
-        federation, window = self.federation, s.chunk * s.participants
-        one = sum(4 * leaf.size for leaf in jax.tree.leaves(jax.eval_shape(self._first_rows, s.seed)))
-        self._stores = one * federation.clients > LARGE and window < federation.clients and not s.cohort_size
-        large = type(federation.features) is not np.ndarray or federation.features.nbytes > LARGE
-        self._brings_data = large and window < federation.clients
-        if (self._stores or self._brings_data) and (s.all_first or s.diagnose_every):
-            what = "rounds.all_first=true" if s.all_first else f"metrics.diagnose_every={s.diagnose_every}"
-            raise ConfigError(
-                f"{federation.clients} clients with {one} bytes of state each are brought in when they take part, but {what} "
-                "needs all of them at once: set rounds.all_first=false and metrics.diagnose_every=0."
-            )
-
-    def _on_device(self, clients: Any) -> DeviceData:
-        federation = self.federation
-        data = DeviceData(
-            federation.features, federation.labels, federation.sizes, self.shares, federation.weights, federation.persons
-        )
-        return self._everywhere(DeviceData(*(None if a is None else jnp.asarray(a[clients]) for a in data)))
-
-    def _everywhere(self, values: Any) -> Any:
-        """The same on every device, if there are several."""
-        return jax.device_put(values, NamedSharding(self._mesh, PartitionSpec())) if self._mesh else values
 
     @property
     def devices(self) -> int:
@@ -188,12 +145,12 @@ class Simulation:
         first = s.all_first and start == 0
         stop = 1 if first else min((start // s.chunk + 1) * s.chunk, s.rounds)
         chosen, present = self._who(start, stop)
-        who, data, state = self._bring_in(chosen, present)
+        who, data, state = self.window.bring_in(self.state, chosen, present)
         call = (jnp.int32(start), jnp.int32(stop), jnp.uint32(s.seed), who)
-        state, call = self._everywhere((state, call))
-        advance = self._compile(("rounds", chosen.shape[1]), self._run_rounds, state, call, data, self._test)
-        state, measured = advance(state, call, data, self._test)
-        self.state = self._take_out(state, chosen)
+        state, call = everywhere((state, call), self._mesh)
+        arguments = (state, call, data, self._test)
+        state, measured = self._compile(("rounds", chosen.shape[1]), self._run_rounds, *arguments, donate=(0,))(*arguments)
+        self.state = self.window.take_out(state, chosen)
         measured = {name: np.asarray(values) for name, values in measured.items()}
         self._stop_if_diverged(measured["bad_client"], start, stop)
         self.round = stop
@@ -209,49 +166,16 @@ class Simulation:
         limit = self.schedule.tolerance * self.federation.clients * (1 + float(np.sum(self.model**2)))
         self.converged = stationarity <= limit and self.schedule.tolerance > 0
 
-    def _bring_in(self, chosen: np.ndarray, present: np.ndarray) -> tuple[Who, DeviceData, SimulationState]:
-        """Where the participants of a call find their states and examples, the examples, and the state to begin with."""
-        clients = jnp.asarray(chosen)
-        if not (self._stores or self._brings_data):
-            return Who(clients, jnp.asarray(present), self._rows(chosen, clients), clients), self._data, self.state
-        window = np.unique(chosen)
-        places = jnp.asarray(np.searchsorted(window, chosen).astype(np.int32))
-        window = np.pad(window, (0, chosen.size - len(window)), mode="edge")  # always as many, for one compilation
-        state = self.state
-        if self._store:
-            state = with_rows(state, jax.tree.map(jnp.asarray, self._store.read(window)))
-        data = self._on_device(window) if self._brings_data else self._data
-        rows, blocks = (places if moved else clients for moved in (self._stores, self._brings_data))
-        return Who(clients, jnp.asarray(present), self._rows(chosen, rows), blocks), data, state
-
-    def _rows(self, chosen: np.ndarray, rows: Array) -> Array:
-        """Where states are: at these rows, or, of cohorts, at a row per cohort."""
-        s = self.schedule
-        return jnp.asarray(cohort_rows(s, self.federation.clients, chosen)) if s.cohort_size else rows
-
-    def _take_out(self, state: SimulationState, chosen: np.ndarray) -> SimulationState:
-        """Store the rows of a call's participants; what is left is small."""
-        if not self._store:
-            return state
-        window, rows = np.unique(chosen), rows_of(self.setup.algorithm, state)
-        self._store.append(window, jax.tree.map(np.asarray, rows))
-        return with_rows(state, jax.tree.map(lambda leaf: leaf[:0], rows))._replace(stored=jnp.int32(self._store.length))
-
     def sync(self) -> None:
         """Before the state is kept for later: make sure that what it relies on is on disk."""
-        if self._store:
-            self._store.sync()
-
-    @property
-    def _measures(self) -> bool:
-        """Whether stationarity is measured: it needs every client's own solution, which a sum does not show."""
-        return bool(self.schedule.diagnose_every) and not self.schedule.cohort_size
+        self.window.sync()
 
     def diagnose(self) -> dict[str, float]:
         """Objective F(x0) and stationarity measure P, over all clients' training data; of cohorts the objective alone."""
-        diagnose = self._compile("diagnose", self._diagnose, self.state, self._data)
-        names = ("objective", "stationarity") if self._measures else ("objective",)
-        found = zip(names, diagnose(self.state, self._data), strict=True)
+        measures, arguments = self.schedule.measures_stationarity, (self.state, self.window.data)
+        diagnose = self._compile("diagnose", partial(diagnosis, self.setup, measures), *arguments)
+        names = ("objective", "stationarity") if measures else ("objective",)
+        found = zip(names, diagnose(*arguments), strict=True)
         return {name: float(f"{value:.7g}") for name, value in found}
 
     def restore(self, state: SimulationState, round_index: int, store: Path | None = None) -> None:
@@ -261,19 +185,11 @@ class Simulation:
         now on in use.
         """
         self.state = jax.tree.map(jnp.asarray, state)
-        if self._store:
-            if store:
-                self._store.close()
-                self._store = self._open_store(store)
-            self._store.cut(int(self.state.stored))
+        self.window.restore(int(self.state.stored), store)
         self.round = round_index
         if round_index and self.schedule.tolerance:
             self._stop_if_converged(self.diagnose().get("stationarity", math.inf))
         self._decide(0, round_index)
-
-    def _open_store(self, path: Path | None = None) -> ClientStore:
-        first = jax.tree.map(np.asarray, self._first_rows(self.schedule.seed))
-        return ClientStore(self.federation.clients, first, path)
 
     def taken_part(self) -> np.ndarray:
         """Participations of every client so far."""
@@ -317,90 +233,22 @@ class Simulation:
     def _tail_start(self) -> int:
         return tail_start(self.schedule.rounds, self.schedule.tail)
 
-    def _first_model(self, seed: Any) -> Array:
-        initial = self.setup.problem.loss.initial
-        return initial() if initial else initial_model(seed, (self.federation.classes, self.federation.features.shape[2]))
-
-    def _first_rows(self, seed: Any) -> dict[str, Any]:
-        """All that is kept of one client before it takes part: see `rows_of`."""
-        x0, algorithm = self._first_model(seed), self.setup.algorithm
-        rows = server_rows(algorithm, algorithm.init_server(x0, 1))
-        return {"clients": algorithm.init_client(x0), "server": {name: table[0] for name, table in rows.items()}}
-
     def _initial_state(self) -> SimulationState:
-        x0 = self._first_model(self.schedule.seed)
-        if self._stores:
-            self._store = self._open_store()
-        state = self._compile("begin", self._state_at, x0)(x0)
+        x0 = first_model(self.setup, self.federation, self.schedule.seed)
+        self.window.begin(self.schedule)
+        begin = partial(first_state, self.setup, self.schedule, self.federation.clients, self.window.stores)
+        state = self._compile("begin", begin, x0)(x0)
         return jax.tree.map(jnp.array, state)  # own buffers: the state is donated to every call
 
-    def _state_at(self, x0: Array) -> SimulationState:
-        """The state to begin with; compiled, so that rows that are cut off again never exist."""
-        clients, algorithm = self.federation.clients, self.setup.algorithm
-        rows = state_rows(self.schedule, clients)
-        stays = 0 if self._stores else rows
-        server = algorithm.init_server(x0, rows)
-        return SimulationState(
-            server._replace(**{name: table[:stays] for name, table in server_rows(algorithm, server).items()}),
-            clients=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (stays, *leaf.shape)), algorithm.init_client(x0)),
-            local_models=jnp.broadcast_to(x0, (clients if self._measures else 0, *x0.shape)),
-            tail_sum=jnp.zeros_like(x0),
-            tail_signs=jnp.zeros((2, *contrasts(x0).shape), jnp.int32),
-            spent=jnp.zeros(clients),
-            downlink=first_downlink(algorithm.broadcast(server), clients),
-            noise=jnp.float32(0.0),
-            traffic=jnp.zeros((len(LINKS), 2), jnp.int32),
-            stored=jnp.int32(0),
-        )
+    def _run_rounds(self, state: SimulationState, call: Any, data: DeviceData, test: Any) -> Any:
+        return run_rounds(self.setup, self.schedule, self._mesh, state, call, data, test)
 
-    def _run_rounds(self, state: SimulationState, call: Arrays, data: DeviceData, test: Arrays) -> Any:
-        s, tail_start = self.schedule, self._tail_start
-        start, stop, seed, participants = call
-
-        def body(t: Array, carry: Any) -> Any:
-            state, columns = carry
-            who = Who(*(part[t - start] for part in participants))
-            state, measured = one_round(self.setup, t, state, seed, who, data, self._mesh)
-            x0 = state.server.x0
-            signs = jnp.stack([contrasts(x0) > 0, contrasts(x0) < 0])
-            state = state._replace(
-                tail_sum=state.tail_sum + jnp.where(t >= tail_start, x0, 0.0),
-                tail_signs=state.tail_signs + jnp.where(t >= tail_start, signs, False),
-            )
-            wanted = ((t + 1) % s.evaluate_every == 0) | (t + 1 == s.rounds)
-            measured["test_accuracy"] = jax.lax.cond(
-                wanted, lambda x: accuracy(self.setup.problem, x, test[0], test[1]), lambda x: jnp.nan, x0
-            )
-            measured["traffic"] = state.traffic
-            columns = {name: columns[name].at[t - start].set(measured[name]) for name in columns}
-            return state, columns
-
-        columns = {name: jnp.zeros(s.chunk) for name in FLOAT_COLUMNS}
-        columns |= {name: jnp.zeros(s.chunk, jnp.int32) for name in INTEGER_COLUMNS}
-        columns["traffic"] = jnp.zeros((s.chunk, *state.traffic.shape), jnp.int32)
-        # A loop with dynamic bounds: one compilation, and the same arithmetic, for chunks of every length.
-        found = jax.lax.fori_loop(start, stop, body, (state, columns))
-        return jax.lax.with_sharding_constraint(found, NamedSharding(self._mesh, PartitionSpec())) if self._mesh else found
-
-    def _diagnose(self, state: SimulationState, data: DeviceData) -> tuple[Array, ...]:
-        problem, algorithm = self.setup.problem, self.setup.algorithm
-        x0 = state.server.x0
-        each = local_objectives(problem, x0, *data.of_rows())
-        shares = data.shares
-        objective = (jnp.mean(each) if shares is None else jnp.sum(shares * each)) + problem.penalty.value(x0)
-        if not self._measures:
-            return (objective,)
-        broadcast = algorithm.broadcast(state.server)
-        weight = algorithm.weight if broadcast.weight is None else broadcast.weight
-        linear_terms = jax.vmap(algorithm.linear_term, (0, None), axis_size=self.federation.clients)(state.clients, broadcast)
-        return objective, stationarity(
-            problem, weight, linear_terms, state.local_models, x0, *data.of_rows(), shares=shares, metric=algorithm.metric
-        )
-
-    def _compile(self, name: object, function: Callable[..., Any], *args: Any) -> Callable[..., Any]:
+    def _compile(
+        self, name: object, function: Callable[..., Any], *args: Any, donate: tuple[int, ...] = ()
+    ) -> Callable[..., Any]:
         """Compile ahead of time, once, so that compile time and run time can be told apart."""
         if name not in self._compiled:
-            program = shared_program(function, args, donate=(0,) if function == self._run_rounds else ())
+            program = shared_program(function, args, donate)
             self._compiled[name] = program.call
             self.compile_seconds += program.seconds
             self.compilations += program.compiled

@@ -67,6 +67,11 @@ class Schedule(NamedTuple):
         """Rounds that run in one call."""
         return self.diagnose_every or CHUNK
 
+    @property
+    def measures_stationarity(self) -> bool:
+        """Whether P is measured: it needs every client's own solution, which a sum over a cohort does not show."""
+        return bool(self.diagnose_every) and not self.cohort_size
+
 
 class SimulationState(NamedTuple):
     """All that must survive from one call to the next (and hence goes into a checkpoint)."""

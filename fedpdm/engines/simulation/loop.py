@@ -1,0 +1,87 @@
+"""The two programs of a simulation, each compiled once: many rounds in one call, and the diagnosis between calls."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from fedpdm.engines.simulation.measures import tail_start
+from fedpdm.engines.simulation.one_round import FLOAT_COLUMNS, INTEGER_COLUMNS, one_round
+from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState, Who
+from fedpdm.engines.simulation.steadiness import contrasts
+from fedpdm.problem.objective import accuracy, local_objectives
+from fedpdm.rounds import Setup
+from fedpdm.theory import stationarity
+
+__all__ = ["diagnosis", "run_rounds"]
+
+Arrays = tuple[Array, ...]
+
+
+def run_rounds(
+    setup: Setup, schedule: Schedule, mesh: Mesh | None, state: SimulationState, call: Any, data: DeviceData, test: Arrays
+) -> Any:
+    """Run the rounds of one call.
+
+    Parameters
+    ----------
+    setup, schedule, mesh
+        The settings, and the devices that share the participants.
+    state : SimulationState
+        The state before the first of these rounds.
+    call : tuple
+        First round, round to stop before, seed, and the participants `Who` of a chunk of rounds.
+    data, test
+        The clients' examples, and the features and labels of the test examples.
+
+    Returns
+    -------
+    tuple
+        The state, and the columns of measurements by name, one row per round of a chunk.
+    """
+    s, tail = schedule, tail_start(schedule.rounds, schedule.tail)
+    start, stop, seed, participants = call
+
+    def body(t: Array, carry: Any) -> Any:
+        state, columns = carry
+        who = Who(*(part[t - start] for part in participants))
+        state, measured = one_round(setup, t, state, seed, who, data, mesh)
+        x0 = state.server.x0
+        signs = jnp.stack([contrasts(x0) > 0, contrasts(x0) < 0])
+        state = state._replace(
+            tail_sum=state.tail_sum + jnp.where(t >= tail, x0, 0.0),
+            tail_signs=state.tail_signs + jnp.where(t >= tail, signs, False),
+        )
+        wanted = ((t + 1) % s.evaluate_every == 0) | (t + 1 == s.rounds)
+        measured["test_accuracy"] = jax.lax.cond(
+            wanted, lambda x: accuracy(setup.problem, x, test[0], test[1]), lambda x: jnp.nan, x0
+        )
+        measured["traffic"] = state.traffic
+        columns = {name: columns[name].at[t - start].set(measured[name]) for name in columns}
+        return state, columns
+
+    columns = {name: jnp.zeros(s.chunk) for name in FLOAT_COLUMNS}
+    columns |= {name: jnp.zeros(s.chunk, jnp.int32) for name in INTEGER_COLUMNS}
+    columns["traffic"] = jnp.zeros((s.chunk, *state.traffic.shape), jnp.int32)
+    # A loop with dynamic bounds: one compilation, and the same arithmetic, for chunks of every length.
+    found = jax.lax.fori_loop(start, stop, body, (state, columns))
+    return jax.lax.with_sharding_constraint(found, NamedSharding(mesh, PartitionSpec())) if mesh else found
+
+
+def diagnosis(setup: Setup, measures_stationarity: bool, state: SimulationState, data: DeviceData) -> Arrays:
+    """Compute the objective F(x0) over all clients' training data and, if it is measured, the stationarity P."""
+    problem, algorithm = setup.problem, setup.algorithm
+    x0 = state.server.x0
+    each = local_objectives(problem, x0, *data.of_rows())
+    shares = data.shares
+    objective = (jnp.mean(each) if shares is None else jnp.sum(shares * each)) + problem.penalty.value(x0)
+    if not measures_stationarity:
+        return (objective,)
+    broadcast = algorithm.broadcast(state.server)
+    weight = algorithm.weight if broadcast.weight is None else broadcast.weight
+    linear_terms = jax.vmap(algorithm.linear_term, (0, None), axis_size=len(each))(state.clients, broadcast)
+    return objective, stationarity(
+        problem, weight, linear_terms, state.local_models, x0, *data.of_rows(), shares=shares, metric=algorithm.metric
+    )

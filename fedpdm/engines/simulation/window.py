@@ -1,0 +1,131 @@
+"""What of the clients is on the device: all of them, or the participants of a call where all would be too large."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from fedpdm.data.federation import Federation
+from fedpdm.engines.simulation.beginning import first_rows
+from fedpdm.engines.simulation.client_store import ClientStore
+from fedpdm.engines.simulation.cohorts import cohort_rows
+from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState, Who, rows_of, with_rows
+from fedpdm.errors import ConfigError
+from fedpdm.rounds import Setup
+
+__all__ = ["LARGE", "Window", "everywhere"]
+
+LARGE = 2**30  # bytes: what clients keep, or hold, beyond this is brought in for the participants of a call only
+
+
+def everywhere(values: Any, mesh: Mesh | None) -> Any:
+    """Put the same on every device, if there are several."""
+    return jax.device_put(values, NamedSharding(mesh, PartitionSpec())) if mesh else values
+
+
+class Window:
+    """Brings examples and states of a call's participants to the device, and takes the states back.
+
+    Parameters
+    ----------
+    setup, federation, schedule
+        The settings, the clients' examples, and who takes part when.
+    shares : ndarray or None
+        Every client's share of the objective; None: 1/N.
+    mesh : Mesh or None
+        The devices that share the participants; None: one.
+
+    Attributes
+    ----------
+    brings_data : bool
+        The examples of a call's participants are brought in for the call; else all examples stay on the device.
+    stores : bool
+        What clients keep is in a store; else it stays in the state.
+    store : ClientStore or None
+        That store, after `begin`.
+    """
+
+    def __init__(
+        self, setup: Setup, federation: Federation, schedule: Schedule, shares: np.ndarray | None, mesh: Mesh | None
+    ) -> None:
+        self.setup, self.federation, self.schedule, self.shares, self.mesh = setup, federation, schedule, shares, mesh
+        self.store: ClientStore | None = None
+        s, calls = schedule, schedule.chunk * schedule.participants
+        one = sum(4 * leaf.size for leaf in jax.tree.leaves(jax.eval_shape(self._first_rows, s.seed)))
+        self.stores = one * federation.clients > LARGE and calls < federation.clients and not s.cohort_size
+        large = type(federation.features) is not np.ndarray or federation.features.nbytes > LARGE
+        self.brings_data = large and calls < federation.clients
+        if (self.stores or self.brings_data) and (s.all_first or s.diagnose_every):
+            what = "rounds.all_first=true" if s.all_first else f"metrics.diagnose_every={s.diagnose_every}"
+            raise ConfigError(
+                f"{federation.clients} clients with {one} bytes of state each are brought in when they take part, but {what} "
+                "needs all of them at once: set rounds.all_first=false and metrics.diagnose_every=0."
+            )
+        self.data = DeviceData((), (), ()) if self.brings_data else self._on_device(slice(None))
+
+    def begin(self, schedule: Schedule) -> None:
+        """Begin with this schedule: nobody has kept anything yet."""
+        self.schedule = schedule
+        if self.stores:
+            self.store = self._open()
+
+    def bring_in(
+        self, state: SimulationState, chosen: np.ndarray, present: np.ndarray
+    ) -> tuple[Who, DeviceData, SimulationState]:
+        """Return where the participants of a call find their states and examples, the examples, and the state."""
+        clients = jnp.asarray(chosen)
+        if not (self.stores or self.brings_data):
+            return Who(clients, jnp.asarray(present), self._rows(chosen, clients), clients), self.data, state
+        window = np.unique(chosen)
+        places = jnp.asarray(np.searchsorted(window, chosen).astype(np.int32))
+        window = np.pad(window, (0, chosen.size - len(window)), mode="edge")  # always as many, for one compilation
+        if self.store:
+            state = with_rows(state, jax.tree.map(jnp.asarray, self.store.read(window)))
+        data = self._on_device(window) if self.brings_data else self.data
+        rows, blocks = (places if moved else clients for moved in (self.stores, self.brings_data))
+        return Who(clients, jnp.asarray(present), self._rows(chosen, rows), blocks), data, state
+
+    def take_out(self, state: SimulationState, chosen: np.ndarray) -> SimulationState:
+        """Store the rows of a call's participants; the state that is left is small."""
+        if not self.store:
+            return state
+        window, rows = np.unique(chosen), rows_of(self.setup.algorithm, state)
+        self.store.append(window, jax.tree.map(np.asarray, rows))
+        return with_rows(state, jax.tree.map(lambda leaf: leaf[:0], rows))._replace(stored=jnp.int32(self.store.length))
+
+    def sync(self) -> None:
+        """Make sure that the store is on disk."""
+        if self.store:
+            self.store.sync()
+
+    def restore(self, length: int, path: Path | None = None) -> None:
+        """Go back to the store when it held so many records; `path` is its file, if it is another one."""
+        if not self.store:
+            return
+        if path:
+            self.store.close()
+            self.store = self._open(path)
+        self.store.cut(length)
+
+    def _rows(self, chosen: np.ndarray, rows: Array) -> Array:
+        """Where states are: at these rows, or, of cohorts, at a row per cohort."""
+        s = self.schedule
+        return jnp.asarray(cohort_rows(s, self.federation.clients, chosen)) if s.cohort_size else rows
+
+    def _on_device(self, clients: Any) -> DeviceData:
+        federation = self.federation
+        data = DeviceData(
+            federation.features, federation.labels, federation.sizes, self.shares, federation.weights, federation.persons
+        )
+        return everywhere(DeviceData(*(None if a is None else jnp.asarray(a[clients]) for a in data)), self.mesh)
+
+    def _first_rows(self, seed: Any) -> dict[str, Any]:
+        return first_rows(self.setup, self.federation, seed)
+
+    def _open(self, path: Path | None = None) -> ClientStore:
+        first = jax.tree.map(np.asarray, self._first_rows(self.schedule.seed))
+        return ClientStore(self.federation.clients, first, path)
