@@ -1,6 +1,6 @@
-"""The one table of what can be chosen by name: algorithms, losses, penalties and feature maps, with their options.
+"""The one table of everything with a name: algorithms, losses, penalties and feature maps, with their options.
 
-A row says the name, the title, the options with their defaults, and where the function is that makes it. Settings, policy,
+A row holds the name, the title, the options with their defaults, and the place of the function that makes it. Settings, policy,
 command line, report, studies and documentation read these tables. Nothing here imports JAX: a function is imported when it is
 first used. Another package adds rows with `register`, or names them as an entry point of the group "fedpdm.plugins".
 """
@@ -116,7 +116,7 @@ SCATTERING_SCALE = Option("scattering_scale", 2, "scales J; one feature per 2^J 
 SCATTERING_CENTRE = Option(
     "scattering_centre",
     "auto",
-    "strokes takes off what made-up pen strokes have in common; auto: for MNIST and digits",
+    "strokes subtracts the common part of made-up pen strokes; auto: for MNIST and digits",
     values=("auto", "none", "strokes"),
 )
 FOURIER_COUNT = Option("fourier_count", 2000, "number of random cosines", limits={"ge": 1})
@@ -157,8 +157,20 @@ FEATURE_MAPS: Table[FeatureMapChoice] = Table(
 
 
 def is_table(name: str) -> bool:
-    """Whether a data set's name is that of an own table: a path has a dot, a slash or a colon, a known data set has none.
+    """Tell whether the name of a data set is the path of a table: it has a dot, a slash or a colon.
 
+    Parameters
+    ----------
+    name : str
+        data.name of the settings.
+
+    Returns
+    -------
+    bool
+        True for a path, False for a known data set.
+
+    Examples
+    --------
     >>> is_table("people.csv"), is_table("mnist")
     (True, False)
     """

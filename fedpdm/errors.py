@@ -55,4 +55,4 @@ def require_extra(module: str, extra: str, purpose: str) -> None:
         raise UserError(f"{purpose} needs the package {_PACKAGES.get(module, module)}: pip install 'fedpdm[{extra}]'.")
 
 
-_PACKAGES = {"sklearn": "scikit-learn", "flwr": "Flower"}  # where a package has another name than its module
+_PACKAGES = {"sklearn": "scikit-learn", "flwr": "Flower"}  # packages whose name differs from their module

@@ -1,4 +1,4 @@
-"""A scikit-learn classifier: a federation in `fit`, a linear model after it."""
+"""A scikit-learn classifier: `fit` simulates a federation, and the result is a linear model."""
 
 import tempfile
 import warnings
@@ -33,7 +33,7 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
     ----------
     epsilon : float or None
         Privacy budget of one client, for adding or removing one of its examples. None: no noise, no guarantee. With a
-        budget, `radius` and `classes` must be given, since reading them off the examples would tell about them.
+        budget, give `radius` and `classes`: values computed from the examples would reveal something about them.
     delta : float
         Delta of the guarantee.
     radius : float or None
@@ -42,7 +42,7 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
     classes : sequence or None
         All labels there can be. None: those that occur in `fit`.
     clients : int
-        How many clients the examples are dealt to when `fit` gets no groups.
+        Number of clients that share the examples if `fit` gets no groups.
     participants : int or None
         Clients per round. None: all of them.
     rounds, local_steps : int
@@ -52,12 +52,12 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
     penalty, gamma : str, float
         The penalty (a key of `fedpdm.choices.PENALTIES`) and its strength.
     class_weight : dict, "balanced" or None
-        What an example of each class counts. "balanced", n/(classes times n_k), is read off the examples, and so refused with a
-        budget. The largest weight multiplies the noise of a private model: weights of at most 1 cost nothing.
+        The weight of an example of each class. "balanced" means n/(classes times n_k); it depends on the examples, so it is
+        refused with a budget. The largest weight multiplies the noise of a private model: weights of at most 1 cost nothing.
     averaged : bool
         Use the mean of the models over the second half of the rounds instead of the last one.
     random_state : int, RandomState or None
-        Where the initial point, the dealing and the noise come from.
+        The source of the initial point, of the random groups and of the noise.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         [classes, features] and [classes], with two classes [1, features] and [1]: the scores of rows within the radius are
         `X @ coef_.T + intercept_`.
     guarantee_ : str
-        What would be guaranteed about the examples, and that this is a simulation.
+        The guarantee that a federation of real clients would have. The text says that this is a simulation.
 
     Examples
     --------
@@ -119,20 +119,25 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         X, y : array-like
             [examples, features] numbers, and [examples] labels of any kind.
         groups : array-like, optional
-            [examples] whose row it is. Without it the rows are dealt to `clients` clients at random.
+            [examples] the owner of each row. Without it, `clients` clients share the rows at random.
         sample_weight : array-like, optional
-            [examples] what a row counts, at least 0; with a budget at most 1, which bounds what one row can do.
+            [examples] the weight of each row, at least 0; with a budget at most 1, which bounds the effect of one row.
+
+        Returns
+        -------
+        FedPDMClassifier
+            The estimator itself.
 
         Notes
         -----
-        Without a budget equal rows of one client are put together, so that a weight of 2 is the same as two rows.
+        Without a budget, equal rows of one client are merged, so a weight of 2 has the same effect as two rows.
         """
         features, labels = _checked(self, X, y)
         check_classification_targets(labels)
         if self.epsilon is not None and (self.radius is None or self.classes is None):
             raise ValueError(
-                f"epsilon={self.epsilon} needs radius (a bound on the norm of rows) and classes (all labels there can be), "
-                "known without the examples: if read off them, they would tell about them"
+                f"epsilon={self.epsilon} needs radius (a bound on the norm of rows) and classes (all labels there can be). "
+                "Choose both without the examples: values computed from them would reveal something about them"
             )
         self.classes_, places = self._places(labels)
         random = check_random_state(self.random_state)
@@ -176,13 +181,13 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         return [float(self.class_weight.get(known[place], 1.0)) for place in range(len(known))]
 
     def _places(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All classes in order, and every label as a place among them."""
+        """Return all classes in order, and every label as its position among them."""
         classes = np.unique(labels if self.classes is None else np.asarray(self.classes))
         if len(classes) < 2:
             raise ValueError(f"Classifier can't train when only one class is present: {classes[0]!r}; it needs at least 2.")
         places = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
         if (wrong := classes[places] != labels).any():
-            raise ValueError(f"The label {labels[wrong][0]!r} is none of classes={classes.tolist()}: add it, or mend y.")
+            raise ValueError(f"The label {labels[wrong][0]!r} is none of classes={classes.tolist()}: add it, or correct y.")
         return classes, places.astype(np.int32)
 
     def _within(self, features: np.ndarray) -> np.ndarray:
@@ -201,7 +206,7 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
                     "class_weights": class_weights,
                 },
                 "algorithm": {"name": "fedpdm", "rho": self.rho, "server_rule": "dual-memory"},
-                # just below 2/(rho + L), above which steps expand
+                # just below 2/(rho + L); larger steps expand
                 "local": {
                     "steps": self.local_steps,
                     "batch_size": 0,
@@ -219,29 +224,29 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         return self._within(features) @ self.coef_.T + self.intercept_
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
-        """[examples, classes] scores; with two classes [examples], positive where the second class is the likelier."""
+        """Return [examples, classes] scores; with two classes [examples], positive where the second class is more likely."""
         scores = self._scores(X)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """[examples, classes] probabilities."""
+        """Return [examples, classes] probabilities."""
         scores = self._scores(X).astype(np.float64)
         return softmax_shares.apply(np.concatenate([0 * scores, scores], axis=1) if len(self.classes_) == 2 else scores)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """The likeliest class of every row."""
+        """Return the most likely class of every row."""
         scores = self._scores(X)
         return self.classes_[scores.argmax(axis=1) if len(self.classes_) > 2 else (scores[:, 0] > 0).astype(int)]
 
 
 def _checked(estimator: BaseEstimator, X: Any, *y: Any, **options: Any) -> Any:
-    """scikit-learn's own checks; its types are those of the default values, which are words."""
+    """Run scikit-learn's checks. Their declared types are those of their default values, so they are too narrow."""
     return validate_data(estimator, X, *y, **options)
 
 
 @dataclass
 class _Client:
-    """One client's rows, and what each counts."""
+    """One client's rows and their weights."""
 
     features: np.ndarray
     labels: np.ndarray
@@ -249,19 +254,19 @@ class _Client:
 
 
 def _check_private(weights: np.ndarray, class_weight: Any) -> None:
-    """Refuse weights that would be read off the rows, or lift the bound on one of them."""
+    """Refuse weights that depend on the rows, or that exceed the bound on one row."""
     if weights.max(initial=0) > 1:
         raise ValueError(
-            f"sample_weight has {weights.max():g}, but with epsilon at most 1: more would lift the bound on one row."
+            f"sample_weight has {weights.max():g}, but epsilon allows at most 1: the guarantee bounds the effect of one row."
         )
     if isinstance(class_weight, str):
         raise ValueError(
-            f"class_weight={class_weight!r} counts the classes of the examples, which epsilon does not pay for: give a dict."
+            f"class_weight={class_weight!r} counts the classes of the examples, which epsilon does not cover: give a dict."
         )
 
 
 def _warn_if_fitted(features: np.ndarray) -> None:
-    """Warn of rows that look as if a step before was fitted on them."""
+    """Warn if the rows look as if an earlier step was fitted on them."""
     spread = features.std(axis=0)
     columns = features[:, spread > 0]
     if not columns.size or len(columns) < 3:
@@ -271,8 +276,8 @@ def _warn_if_fitted(features: np.ndarray) -> None:
     if centred or between:
         how = "every column has mean 0" if centred else "every column runs from 0 to 1"
         warnings.warn(
-            f"X looks as if a step before was fitted on these very rows ({how}), such as a StandardScaler in a Pipeline: what "
-            "it learnt of them is not covered by epsilon. Scale by bounds that are known without the rows.",
+            f"X looks as if an earlier step was fitted on these rows ({how}), such as a StandardScaler in a Pipeline. Epsilon "
+            "does not cover the values that this step learnt. Scale by bounds that are known without the rows.",
             UserWarning,
             stacklevel=3,
         )
@@ -287,7 +292,10 @@ def _deal(
     random: np.random.RandomState,
     together: bool,
 ) -> list[_Client]:
-    """The rows of every client: by group, or at random; `together`: equal rows become one, and those of weight 0 none."""
+    """Return the rows of every client, by group or at random.
+
+    With `together`, equal rows become one and rows of weight 0 are dropped.
+    """
     names = None if groups is None else np.asarray(groups)
     if names is not None and names.shape != labels.shape:
         raise ValueError(f"groups has shape {names.shape}, but there are {len(labels)} examples: give one client per row")
@@ -309,7 +317,7 @@ def _deal(
 
 
 def _federation(clients: Sequence[_Client], class_names: list[str], private: bool) -> Federation:
-    """The clients' rows, and their weights if they are not all 1; with a budget sums are divided by the number of rows."""
+    """Build the federation, with weights if they are not all 1; with a budget, sums are divided by the number of rows."""
     arrays = [(client.features, client.labels) for client in clients]
     federation = federation_from_arrays(arrays, clients[0].features[:1], clients[0].labels[:1], class_names)
     if all((client.weights == 1).all() for client in clients):
@@ -319,6 +327,6 @@ def _federation(clients: Sequence[_Client], class_names: list[str], private: boo
 
 
 def _curvature(clients: Sequence[_Client]) -> float:
-    """The largest eigenvalue of any client's mean of a a^T."""
+    """Return the largest eigenvalue of any client's mean of a a^T."""
     scaled = [client.features * np.sqrt(client.weights / client.weights.sum())[:, None] for client in clients]
     return max(float(np.linalg.norm(rows.astype(np.float64), 2) ** 2) for rows in scaled)

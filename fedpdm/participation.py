@@ -1,4 +1,4 @@
-"""Who takes part when: decided before training, from the seed alone, the same in every engine."""
+"""The clients of every round: decided before training, from the seed alone, the same in every engine."""
 
 import math
 from typing import Any
@@ -10,15 +10,30 @@ __all__ = ["SAMPLINGS", "Roster", "roster", "cohort_roster", "cohort_table", "de
 SAMPLINGS = ("uniform", "cycle")
 COHORT_STREAM = 2**31  # no round has this number
 
-Roster = list[tuple[np.ndarray, np.ndarray]]  # per round: the chosen clients, and who of them takes part
+Roster = list[tuple[np.ndarray, np.ndarray]]  # per round: the chosen clients, and which of them take part
 
 
 def roster(sampling: str, *, rounds: int, clients: int, participants: int, seed: int, all_first: bool, cap: int = 0) -> Roster:
-    """For every round the chosen clients, and which of them may still take part under the cap.
+    """Choose the clients of every round, and tell which of them may still take part under the cap.
 
-    "uniform" draws `participants` different clients anew in every round. "cycle" goes through one random order of all
-    clients again and again, so that after any number of rounds no two clients differ by more than one participation.
-    With `all_first` the first round has everybody. `cap` > 0 is the most participations that a client agrees to.
+    Parameters
+    ----------
+    sampling : str
+        "uniform" draws different clients anew in every round. "cycle" repeats one random order of all clients, so that after
+        any number of rounds no two clients differ by more than one participation.
+    rounds, clients, participants : int
+        Number of rounds, of clients, and of clients per round.
+    seed : int
+        The seed of the draw.
+    all_first : bool
+        Whether all clients take part in the first round.
+    cap : int
+        The most participations that a client agrees to; 0: no limit.
+
+    Returns
+    -------
+    Roster
+        For every round the chosen clients, and a flag for each: whether it takes part.
 
     Examples
     --------
@@ -43,19 +58,55 @@ def roster(sampling: str, *, rounds: int, clients: int, participants: int, seed:
 
 
 def fair_share(*, rounds: int, clients: int, participants: int, all_first: bool) -> int:
-    """Participations per client when they are dealt evenly: the cap that "cycle" never exceeds."""
+    """Return the participations per client if rounds are shared evenly: "cycle" never exceeds this cap.
+
+    Parameters
+    ----------
+    rounds, clients, participants, all_first
+        As in `roster`.
+
+    Returns
+    -------
+    int
+        The largest number of participations of a client.
+    """
     later = rounds - all_first
     return math.ceil(later * participants / clients) + all_first
 
 
 def cohorts_per_round(participants: int, size: int) -> int:
-    """Whole cohorts that take part in a round: as many as fit into `participants` clients, and at least one."""
+    """Return how many whole cohorts take part in a round, at least one.
+
+    Parameters
+    ----------
+    participants, size : int
+        Clients per round, and members of a cohort.
+
+    Returns
+    -------
+    int
+        The number of cohorts.
+    """
     return max(1, participants // size)
 
 
 def deal_cohorts(order: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Clients in this order as cohorts of at least `size` members: a table with a row per cohort, and who is real in it.
+    """Split clients, in this order, into cohorts of at least `size` members.
 
+    Parameters
+    ----------
+    order : ndarray
+        The clients.
+    size : int
+        The fewest members of a cohort.
+
+    Returns
+    -------
+    ndarray, ndarray
+        A table with one row per cohort, padded to the widest; and which entries are real members.
+
+    Examples
+    --------
     >>> deal_cohorts(np.arange(7), 3)[0].tolist(), deal_cohorts(np.arange(7), 3)[1].sum(axis=1).tolist()
     ([[0, 1, 2, 3], [4, 5, 6, 4]], [4, 3])
     """
@@ -66,21 +117,37 @@ def deal_cohorts(order: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cohort_table(clients: int, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Fixed cohorts, dealt at random: see `deal_cohorts`."""
+    """Split all clients at random into cohorts that stay fixed.
+
+    Parameters
+    ----------
+    clients, size, seed : int
+        Number of clients, fewest members of a cohort, and the seed of the draw.
+
+    Returns
+    -------
+    ndarray, ndarray
+        As in `deal_cohorts`.
+    """
     return deal_cohorts(np.random.default_rng([seed, COHORT_STREAM]).permutation(clients), size)
 
 
 def cohort_roster(sampling: str, *, size: int, fixed: bool, participants: int, clients: int, seed: int, **how: Any) -> Roster:
-    """`roster` for cohorts: the clients of every round, cohort by cohort, each as long as the round's widest.
+    """Choose the cohorts of every round: its clients, cohort by cohort, each padded to the round's widest.
 
     Parameters
     ----------
     size
-        Members of a cohort, at least.
+        The fewest members of a cohort.
     fixed
-        Whether a client belongs to one cohort for good; else a cohort is made of whoever is chosen.
+        Whether a client stays in one cohort; else the chosen clients of a round form new ones.
     sampling, participants, clients, seed, **how
-        As in `roster`; of fixed cohorts it chooses whole ones.
+        As in `roster`. Of fixed cohorts, whole ones are chosen.
+
+    Returns
+    -------
+    Roster
+        As in `roster`.
     """
     count = cohorts_per_round(participants, size)
     if fixed:

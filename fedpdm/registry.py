@@ -1,4 +1,4 @@
-"""How choices are declared: options, rows, tables, and rows of other packages. The rows are in `fedpdm.choices`."""
+"""How choices are declared: options, rows, tables, and rows of other packages. `fedpdm.choices` holds the rows."""
 
 import importlib
 import re
@@ -116,7 +116,7 @@ class PenaltyChoice(Choice):
     Attributes
     ----------
     subgradient : bool
-        It has a slope wherever it is evaluated (zero at a kink), so problem.penalty_by = "subgradient" may use it.
+        Whether it has a slope everywhere (zero at a kink), so that problem.penalty_by = "subgradient" may use it.
     """
 
     subgradient: bool = False
@@ -201,6 +201,18 @@ class Table(Mapping[str, Row], Generic[Row]):
 def spelled(names: Sequence[str]) -> str:
     """Spell out a list of words.
 
+    Parameters
+    ----------
+    names : sequence of str
+        The words.
+
+    Returns
+    -------
+    str
+        The quoted words, with "or" before the last.
+
+    Examples
+    --------
     >>> spelled(["l1", "l2", "box"])
     "'l1', 'l2' or 'box'"
     """
@@ -209,7 +221,13 @@ def spelled(names: Sequence[str]) -> str:
 
 
 def on_change(listener: Callable[[], None]) -> None:
-    """Call the listener now, and whenever a row is added or taken out."""
+    """Call the listener now, and whenever a row is added or removed.
+
+    Parameters
+    ----------
+    listener : callable
+        A function without arguments.
+    """
     _listeners.append(listener)
     listener()
 
@@ -244,7 +262,13 @@ def register(row: Choice) -> None:
 
 
 def unregister(row: Choice) -> None:
-    """Take a registered row out again."""
+    """Remove a registered row.
+
+    Parameters
+    ----------
+    row : Choice
+        The row; if it is not registered, nothing changes.
+    """
     _table_of(row).rows.pop(row.name, None)
     _tell()
 
@@ -270,7 +294,7 @@ def _check(row: Choice, table: "Table[Any]") -> None:
     known = {option.key: option for one in table.rows.values() for option in one.options}
     for option in row.options:
         if known.get(option.key, option) != option:
-            raise ConfigError(f"The option {option.key!r} of {row.name!r} is declared otherwise elsewhere: rename its key.")
+            raise ConfigError(f"Another row declares the option {option.key!r} of {row.name!r} differently: rename its key.")
 
 
 def _find(place: str, name: str) -> Callable[..., Any]:
@@ -297,7 +321,7 @@ def load_plugins() -> None:
         for point in entry_points(group=GROUP):
             _load(point)
     except ConfigError:
-        _state["plugins"] = "unread"  # the next command says it again
+        _state["plugins"] = "unread"  # the next command repeats the message
         raise
 
 
@@ -307,5 +331,5 @@ def _load(point: EntryPoint) -> None:
         found = point.load()
         for row in found if isinstance(found, list | tuple) else [found]:
             register(row)
-    except Exception as error:  # whatever another package does wrong
-        raise ConfigError(f"The plugin {point.name!r} of {package} cannot be used: {error} Mend or uninstall it.") from error
+    except Exception as error:  # any fault of another package
+        raise ConfigError(f"The plugin {point.name!r} of {package} cannot be used: {error} Repair or uninstall it.") from error

@@ -1,10 +1,10 @@
-"""One round, from both sides: all that an engine calls.
+"""One round at the client and at the server: the functions that an engine calls.
 
     client_round: solve locally | privacy boundary | update own state -> message -> select -> values
     cohort_round: every member solves | privacy boundary: shares, sum | the cohort's state -> message
     server_round: element-wise mean -> prox -> next global model
 
-Both are pure. The simulator maps `client_round` over clients; a deployment calls it for one client. Random keys come
+All three are pure. The simulator maps `client_round` over clients; a deployment calls it for one client. Random keys come
 from (seed, round, client), so a result does not depend on the engine.
 """
 
@@ -27,7 +27,7 @@ __all__ += ["client_key", "solve_locally", "travel_at"]
 
 
 class Setup(NamedTuple):
-    """What client and server agree on before training."""
+    """The choices that client and server agree on before training."""
 
     problem: Problem
     algorithm: Algorithm
@@ -37,6 +37,8 @@ class Setup(NamedTuple):
 
 
 class ClientResult(NamedTuple):
+    """The result of a client's round."""
+
     state: Any  # what the client keeps
     packed: Packed  # what leaves the client
     local_model: Array  # x_i, noised in the sound mechanism; a simulator uses it for diagnostics
@@ -50,7 +52,7 @@ class ClientResult(NamedTuple):
 
 
 class Stage(Protocol):
-    """How a part of `client_round` is run: `(name, function) -> function` with the same arguments."""
+    """The way a part of `client_round` is run: `(name, function) -> function` with the same arguments."""
 
     def __call__(self, name: str, function: Any, /) -> Any: ...
 
@@ -60,29 +62,64 @@ def _as_it_is(name: str, function: Any) -> Any:
 
 
 def client_key(seed: int | Array, round_index: int | Array, client: int | Array) -> Array:
-    """The client's key of this round."""
+    """Return the client's key of this round.
+
+    Parameters
+    ----------
+    seed, round_index, client : int or Array
+        The three numbers that determine the key.
+
+    Returns
+    -------
+    Array
+        A JAX key.
+    """
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), round_index), client)
 
 
 def travel_at(setup: Setup, round_index: Array | int, steps: Array | int) -> Array:
-    """See `fedpdm.algorithms.local.travel`."""
+    """Return how far the local steps of a round can move; see `fedpdm.algorithms.local.travel`.
+
+    Parameters
+    ----------
+    setup : Setup
+        Gives the weight of the proximal term and the step sizes.
+    round_index, steps : Array or int
+        The round and its number of local steps.
+
+    Returns
+    -------
+    Array
+        The length, a scalar.
+    """
     return travel(setup.algorithm.weight, step_size_at(setup.local, round_index), jnp.asarray(steps))
 
 
 class Solved(NamedTuple):
-    """The private local solution, and what is public about it: all that the privacy boundary is given."""
+    """The private local solution and the public facts about it: everything that the privacy boundary gets."""
 
     x: Array
     info: LocalInfo
     release: Release
-    step_cost: Array | float  # of noise that is in the steps already
+    step_cost: Array | float  # privacy cost of the noise that the steps contain
     choice_key: Array
 
 
 def solve_locally(
     setup: Setup, examples: Examples, state: Any, broadcast: Broadcast, round_index: Any, key: Array, support: Array | None
 ) -> Solved:
-    """The part of a round that sees data."""
+    """Run the part of a round that sees data.
+
+    Parameters
+    ----------
+    setup, examples, state, broadcast, round_index, key, support
+        As in `client_round`.
+
+    Returns
+    -------
+    Solved
+        The private solution and its public facts.
+    """
     algorithm, privacy, problem, x0 = setup.algorithm, setup.privacy, setup.problem, broadcast.x0
     batch_key, noise_key, choice_key = jax.random.split(key, 3)
     step_size = step_size_at(setup.local, round_index)
@@ -117,7 +154,7 @@ def _make_message(
     solution: Released,
     support: Array | None,
 ) -> ClientResult:
-    """The part of a round behind the boundary; of `solved` the paper's mechanism alone uses more than what is public."""
+    """Run the part of a round after the boundary. Only the paper's mechanism uses private values of `solved`."""
     algorithm, privacy = setup.algorithm, setup.privacy
     x = solution.value if support is None else jnp.where(support, solution.value, broadcast.x0)
     steps = jnp.int32(setup.local.steps) if privacy.mechanism == "sound" else solved.info.steps
@@ -145,13 +182,35 @@ def client_round(
     support: Array | None = None,
     stage: Stage = _as_it_is,
 ) -> ClientResult:
-    """One client's part of a round; `support` is that of `fedpdm.compression.links.shared_support`.
+    """Run one client's part of a round.
 
-    `stage` says how the parts before and behind the privacy boundary are run. A simulator traces all three together; a real
-    client compiles the two parts and draws its noise between them, on the host.
+    Parameters
+    ----------
+    setup : Setup
+        The choices that client and server agree on.
+    examples : Examples
+        The client's rows.
+    state : pytree
+        The client's state before the round.
+    broadcast : Broadcast
+        The server's message.
+    round_index : int or Array
+        The number of the round.
+    key : Array
+        The client's key of this round (`client_key`).
+    support : Array, optional
+        The coordinates of the round, from `fedpdm.compression.links.shared_support`.
+    stage : Stage
+        How the parts before and after the privacy boundary are run. A simulator traces all three together; a real client
+        compiles the two parts and draws its noise between them, on the host.
+
+    Returns
+    -------
+    ClientResult
+        The next state, the message, and figures for the record.
     """
     solved = stage("solve", solve_locally)(setup, examples, state, broadcast, round_index, key, support)
-    # The privacy boundary of the sound mechanism: below this line nothing but released values is used.
+    # The privacy boundary of the sound mechanism: the code below this line uses released values only.
     solution = setup.privacy.release_solution(solved.x, solved.release)
     solved = solved._replace(x=solution.value)
     return stage("message", _make_message)(setup, state, broadcast, round_index, solved, solution, support)
@@ -167,18 +226,25 @@ def cohort_round(
     keys: Array,
     support: Array | None = None,
 ) -> ClientResult:
-    """The round of a cohort that shares its noise: a virtual client, whose solution is made from the members' sum alone.
+    """Run the round of a cohort whose members share the noise.
+
+    The cohort is one virtual client, made from the members' sum alone.
 
     Parameters
     ----------
     setup
-        With a mechanism that has `sums`.
+        A setup whose mechanism has `sums`.
     members
-        Their examples; `client` lists which rows of the arrays they are.
+        The members' examples; `client` lists their rows in the arrays.
     present, keys
-        Who of them takes part, and the key of each.
+        Which members take part, and the key of each.
     state, broadcast, round_index, support
         Of the cohort, as in `client_round`.
+
+    Returns
+    -------
+    ClientResult
+        The result of the virtual client.
     """
     sums, x0 = setup.privacy.sums, broadcast.x0
     assert sums is not None
@@ -188,11 +254,11 @@ def cohort_round(
         client, here, key = member
         solved = solve_locally(setup, members._replace(client=client), state, broadcast, round_index, key, support)
         weight = members.sizes[client] / sums.mean_examples
-        # The privacy boundary of secure sums: a member's solution leaves as its share, of which only the sum is seen.
+        # The privacy boundary of secure sums: a member's solution leaves as its share, and others see only the sum.
         share = sums.share(weight * (solved.x - x0), solved.release)
         share = share if support is None else jnp.where(support, share, jnp.uint32(0))
         words = words + jnp.where(here, share, jnp.uint32(0))
-        # Whole numbers have no NaN, so that a solve that diverged must be carried along beside them.
+        # Whole numbers have no NaN, so a separate float carries the news of a solve that diverged.
         check = check + 0.0 * jnp.where(here, jnp.sum(solved.x), 0.0)
         return (words, weights + here * weight, count + here, check), solved._replace(x=jnp.float32(0.0))
 
@@ -212,16 +278,21 @@ def open_cohort(
     round_index: Array | int,
     support: Array | None = None,
 ) -> ClientResult:
-    """From the sum of a cohort's shares to its next state and message: everything here is public.
+    """Turn the sum of a cohort's shares into its next state and message. Everything here is public.
 
     Parameters
     ----------
     words, of
-        The sum, and the members' weights and number in it.
+        The sum; and the weights and the number of the members in it.
     public
-        What is public about the members' work; its `x` is added, and is zero or NaN.
+        The public facts about the members' work. Its `x` is added; it is zero or NaN.
     setup, state, broadcast, round_index, support
         As in `cohort_round`.
+
+    Returns
+    -------
+    ClientResult
+        The result of the virtual client.
     """
     sums = setup.privacy.sums
     assert sums is not None
@@ -231,7 +302,24 @@ def open_cohort(
 
 
 def server_round(setup: Setup, server_state: Any, broadcast: Broadcast, reports: Reports) -> Any:
-    """The server's part of a round; `broadcast` is what the clients were sent."""
+    """Run the server's part of a round.
+
+    Parameters
+    ----------
+    setup : Setup
+        The choices that client and server agree on.
+    server_state : pytree
+        The server's state before the round.
+    broadcast : Broadcast
+        The message that the clients received.
+    reports : Reports
+        The clients' messages.
+
+    Returns
+    -------
+    pytree
+        The server's next state; its `x0` is the next global model.
+    """
     penalty = penalties.none() if setup.problem.penalty_by == "subgradient" else setup.problem.penalty
     answer = setup.algorithm.server_update(server_state._replace(x0=broadcast.x0), reports, penalty)
     heard = jnp.any(reports.present)

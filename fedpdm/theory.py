@@ -3,8 +3,8 @@
 The formulas follow the paper's appendix. Two things there need care. The theorem asks for 2 sqrt(5) - 4 <= L, but
 its constants hold a division by 4 L - 2 and make sense for L > 1/2 only. And at L = rho/4 the descent constant
 B2 = rho/2 - 4 L^2/rho - L is zero, so the bound is finite for L < rho/4 only. Any number above the true smoothness
-constant is a smoothness constant too, so the lower limit is met by taking L a little larger: `analyse` takes the
-L' >= L that gives the smallest C0.
+constant is a smoothness constant too, so a slightly larger L meets the lower limit: `analyse` takes the L' >= L that
+gives the smallest C0.
 """
 
 from typing import NamedTuple
@@ -45,7 +45,7 @@ def stationarity(
     shares: Array | None = None,
     metric: Array | None = None,
 ) -> Array:
-    r"""The paper's measure P of how far the federation is from a stationary point.
+    r"""Return the paper's measure P of the distance from a stationary point.
 
     $$P = \sum_j \big[\|\nabla f_j(x_j) - \lambda_j + \rho (x_j - x_0)\|^2 + \|x_0 - x_j\|^2\big]
         + \big\|x_0 - \mathrm{prox}_{h/\rho}\big(\tfrac1N\textstyle\sum_j (x_j - \lambda_j/\rho)\big)\big\|^2$$
@@ -53,6 +53,24 @@ def stationarity(
     `weight` is $\rho$ and `linear_terms` are $-\lambda_j$, so the same formula serves every algorithm that has a
     proximal term; without one (weight 0) the last part is taken with step 1 along the mean gradient. Clients with `shares`
     $p_j$ of the objective count $N p_j$ times in the sum, and $p_j$ takes the place of $1/N$.
+
+    Parameters
+    ----------
+    problem : Problem
+        The objective.
+    weight, linear_terms, models, x0 : Array
+        The weight of the proximal term; [clients, ...] linear terms and local models; the global model.
+    features, labels, sizes, weights, persons : Array
+        The clients' rows, as in `fedpdm.algorithms.local.Examples`.
+    shares : Array, optional
+        [clients] shares of the objective. None: 1/N each.
+    metric : Array, optional
+        The metric of the proximal term. None: the identity.
+
+    Returns
+    -------
+    Array
+        P, a scalar.
     """
 
     def mean(values: Array) -> Array:
@@ -83,7 +101,20 @@ class Constants(NamedTuple):
 
 
 def constants(smoothness: float, rho: float, clients: int) -> Constants:
-    """C0 to C3 for a smoothness constant L with 1/2 < L < rho/4; infinite outside of it."""
+    """Return C0 to C3 for a smoothness constant L with 1/2 < L < rho/4; outside of it they are infinite.
+
+    Parameters
+    ----------
+    smoothness, rho : float
+        L, and the weight of the proximal term.
+    clients : int
+        N.
+
+    Returns
+    -------
+    Constants
+        The constants of Theorem 3.
+    """
     L = smoothness
     if not 0.5 < L < rho / 4:
         return Constants(np.inf, np.inf, np.inf, 8 * rho)
@@ -97,10 +128,24 @@ def constants(smoothness: float, rho: float, clients: int) -> Constants:
 
 
 def smoothness_of(problem: Problem, federation: Federation, iterations: int = 60) -> float:
-    r"""A smoothness constant L of every f_i, from the data.
+    r"""Compute a smoothness constant L of every f_i from the data.
 
     $L = \max_i\ c\,\lambda_{\max}(A_i^\top A_i)/|D_i| + 2\beta$, where $c\,\|a\|^2$ bounds the curvature of one
     example's loss; the largest eigenvalue comes from power iteration.
+
+    Parameters
+    ----------
+    problem : Problem
+        The objective.
+    federation : Federation
+        The clients' rows.
+    iterations : int
+        Steps of the power iteration.
+
+    Returns
+    -------
+    float
+        L.
     """
     curvature = problem.loss.smoothness(1.0)
 
@@ -119,7 +164,20 @@ def smoothness_of(problem: Problem, federation: Federation, iterations: int = 60
 
 
 def gradient_variance(problem: Problem, federation: Federation, x: Array, batch_size: int) -> float:
-    """The largest E||mini-batch gradient - full gradient||^2 over the clients, at x: an estimate of phi^2."""
+    """Estimate phi^2: the largest E||mini-batch gradient - full gradient||^2 over the clients, at x.
+
+    Parameters
+    ----------
+    problem, federation, x
+        The objective, the clients' rows, and the model.
+    batch_size : int
+        Rows of a mini-batch; 0: all rows.
+
+    Returns
+    -------
+    float
+        The largest variance.
+    """
     if batch_size == 0:
         return 0.0
 
@@ -135,7 +193,7 @@ def gradient_variance(problem: Problem, federation: Federation, x: Array, batch_
 
 
 class Theory(NamedTuple):
-    """What Theorem 3 says about one experiment."""
+    """The statement of Theorem 3 about one experiment."""
 
     smoothness: float  # L of the data
     smoothness_used: float  # the L' >= L that the constants are taken at
@@ -157,7 +215,7 @@ class Theory(NamedTuple):
 
     @property
     def floor(self) -> float:
-        """What remains of the bound however long one trains."""
+        """The part of the bound that remains after any number of rounds."""
         c = self.constants
         return c.c1 * self.tolerance + c.c2 * self.variance + c.c3 * self.noise
 
@@ -172,7 +230,22 @@ def analyse(
     tolerance: float,
     noise: float = 0.0,
 ) -> Theory:
-    """Check the conditions of Theorem 3 on this data and evaluate its constants."""
+    """Check the conditions of Theorem 3 on this data and evaluate its constants.
+
+    Parameters
+    ----------
+    problem, federation
+        The objective and the clients' rows.
+    rho, x0, batch_size
+        Weight of the proximal term, initial model, rows of a mini-batch.
+    tolerance, noise : float
+        nu, and the variance of the privacy noise.
+
+    Returns
+    -------
+    Theory
+        The constants, the conditions, and the bound.
+    """
     data = tuple(jnp.asarray(a) for a in (federation.features, federation.labels, federation.sizes))
     L = smoothness_of(problem, federation)
     candidates = np.linspace(max(L, 0.5), rho / 4, 402)[1:-1] if max(L, 0.5) < rho / 4 else np.array([L])
@@ -195,13 +268,41 @@ def analyse(
 
 
 def rounds_for(theory: Theory, target: float) -> float:
-    """Rounds after which the bound is below `target`; infinite when the target is not above the floor."""
+    """Return the number of rounds after which the bound is below a target.
+
+    Parameters
+    ----------
+    theory : Theory
+        The result of `analyse`.
+    target : float
+        The wanted mean of P.
+
+    Returns
+    -------
+    float
+        The rounds; infinite if the target is not above the floor.
+    """
     left = target - theory.floor
     return float(np.ceil(theory.constants.c0 * theory.lagrangian_gap / left)) if left > 0 else np.inf
 
 
 def explain(theory: Theory, rounds: int, target: float | None = None) -> list[tuple[str, float | bool, str]]:
-    """The theory as rows of (quantity, value, meaning), for a table."""
+    """Return the theory as rows of a table.
+
+    Parameters
+    ----------
+    theory : Theory
+        The result of `analyse`.
+    rounds : int
+        The T of the bound.
+    target : float, optional
+        A mean of P, for which the number of rounds is added.
+
+    Returns
+    -------
+    list of (str, float or bool, str)
+        Quantity, value and meaning.
+    """
     c = theory.constants
     lines: list[tuple[str, float | bool, str]] = [
         ("L", theory.smoothness, "smoothness of every f_i, computed from the data"),
@@ -217,7 +318,7 @@ def explain(theory: Theory, rounds: int, target: float | None = None) -> list[tu
         ("nu", theory.tolerance, "local tolerance"),
         ("phi^2", theory.variance, "variance of a mini-batch gradient, estimated at the initial point"),
         ("sigma^2", theory.noise, "variance of the privacy noise"),
-        ("floor", theory.floor, "C1 nu + C2 phi^2 + C3 sigma^2: what remains as T grows"),
+        ("floor", theory.floor, "C1 nu + C2 phi^2 + C3 sigma^2: the rest as T grows"),
         (f"bound, T={rounds}", theory.bound(rounds), "on the mean of P over the rounds"),
     ]
     if target is not None:

@@ -1,4 +1,4 @@
-"""The version: that of the installed package, which has it from the git tags."""
+"""The version of the installed package, which comes from the git tags."""
 
 from importlib.metadata import PackageNotFoundError, version
 

@@ -143,7 +143,10 @@ def plugged(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     [
         (AlgorithmChoice("fedavg", "mine", "toys.momentum:momentum"), "another algorithm named 'fedavg'"),
         (AlgorithmChoice("Fed Avg", "mine", "toys.momentum:momentum"), "small letters"),
-        (AlgorithmChoice("mine", "mine", "nowhere:mine", (Option("rho", 3.0, ""),)), "'rho' of 'mine' is declared otherwise"),
+        (
+            AlgorithmChoice("mine", "mine", "nowhere:mine", (Option("rho", 3.0, ""),)),
+            "the option 'rho' of 'mine' differently",
+        ),
         (PenaltyChoice("mine", "mine", "nowhere:mine", (Option("beta", 3.0, ""),)), "'beta' has the name of another setting"),
         ("mine", "to be one of AlgorithmChoice"),
     ],

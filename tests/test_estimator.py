@@ -57,7 +57,7 @@ def test_without_noise_it_comes_close_to_the_central_optimum_and_groups_are_clie
 def test_a_budget_gives_a_sentence_and_needs_public_bounds(tumours):
     x, y = tumours
     model = FedPDMClassifier(epsilon=3.0, radius=6.0, classes=["benign", "malignant"], clients=3, averaged=True, random_state=0)
-    with pytest.warns(UserWarning, match="fitted on these very rows"):
+    with pytest.warns(UserWarning, match="an earlier step was fitted on these rows"):
         model.fit(x, y)
     assert "simulation" in model.guarantee_
     assert model.guarantee_.startswith("Differential privacy with epsilon = 3 and delta = 1e-05 for one example of one client")
@@ -69,9 +69,9 @@ def test_a_budget_gives_a_sentence_and_needs_public_bounds(tumours):
             sklearn.clone(model).set_params(**{missing: None}).fit(x, y)
     with pytest.raises(ValueError, match="none of classes"):
         sklearn.clone(model).set_params(classes=["benign", "other"]).fit(x, y)
-    with pytest.raises(ValueError, match="with epsilon at most 1"):
+    with pytest.raises(ValueError, match="epsilon allows at most 1"):
         sklearn.clone(model).fit(x, y, sample_weight=np.full(len(y), 2.0))
-    with pytest.raises(ValueError, match="which epsilon does not pay for"):
+    with pytest.raises(ValueError, match="which epsilon does not cover"):
         sklearn.clone(model).set_params(class_weight="balanced").fit(x, y)
 
 

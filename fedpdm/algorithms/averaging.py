@@ -12,6 +12,8 @@ __all__ = ["fedavg", "fedprox", "ServerState"]
 
 
 class ServerState(NamedTuple):
+    """The server keeps the global model alone."""
+
     x0: Array
 
 
@@ -23,6 +25,16 @@ def fedavg() -> Algorithm:
     one proximal gradient step on the whole problem:
 
     $$x_0 \leftarrow \mathrm{prox}_{\eta Q h}\Big(\frac1K \sum_{i \in S} x_i\Big).$$
+
+    Returns
+    -------
+    Algorithm
+        The algorithm, which has no options.
+
+    References
+    ----------
+    McMahan, Moore, Ramage, Hampson, Agüera y Arcas: "Communication-efficient learning of deep networks from
+    decentralized data", AISTATS 2017.
     """
     return _averaging("fedavg", 0.0)
 
@@ -31,6 +43,20 @@ def fedprox(*, mu: float) -> Algorithm:
     r"""FedAvg with $\frac\mu2 \|x - x_0\|^2$ in the local problem. With $\mu = 0$ it is FedAvg.
 
     The prox at the server has the length of a walk that the proximal term pulls back, $(1 - (1 - \eta\mu)^Q)/\mu$.
+
+    Parameters
+    ----------
+    mu : float
+        Weight of the proximal term, at least 0.
+
+    Returns
+    -------
+    Algorithm
+        The algorithm.
+
+    References
+    ----------
+    Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: "Federated optimization in heterogeneous networks", MLSys 2020.
     """
     if not mu >= 0:
         raise ConfigError(f"Expected algorithm.mu={mu} >= 0: it is the weight of the proximal term.")

@@ -1,10 +1,10 @@
-"""What an algorithm is: a few pure functions around the one local solver.
+"""An algorithm: a few pure functions around the one local solver.
 
 Every algorithm lets a client work on
 
     min over x of   f_i(x) + <v_i, x> + (w/2) ||x - x0||^2
 
-and differs in the linear term v_i, the weight w, what a client keeps, and what the server does with the messages.
+and differs in the linear term v_i, the weight w, the state of a client, and the server's use of the messages.
 """
 
 from collections.abc import Callable
@@ -19,26 +19,26 @@ from fedpdm.problem.penalties import Penalty
 
 __all__ = ["Algorithm", "Broadcast", "Reports", "element_wise_mean", "shared_sum", "replace_rows"]
 
-# What a client or the server keeps is up to the algorithm: any pytree of arrays.
+# The state of a client and of the server is any pytree of arrays: the algorithm decides.
 State = Any
 
 
 class LinearTermFn(Protocol):
-    """The v_i of the local problem, from what the client keeps and what it was sent."""
+    """The v_i of the local problem, from the client's state and the broadcast."""
 
     def __call__(self, client_state: State, broadcast: Broadcast, /) -> Array: ...
 
 
 class ClientUpdateFn(Protocol):
-    """From the local solution x to the client's next state and its message; `travel` is that of `Reports`."""
+    """Turn the local solution x into the client's next state and its message; `travel` is that of `Reports`."""
 
     def __call__(self, client_state: State, broadcast: Broadcast, x: Array, travel: Array, /) -> tuple[State, Message]: ...
 
 
 class ServerUpdateFn(Protocol):
-    """From the round's reports to the server's next state.
+    """Turn the round's reports into the server's next state.
 
-    `server_state.x0` is the model that the clients were sent; in the answer it is the next global model.
+    `server_state.x0` is the model that the clients received; in the result it is the next global model.
     """
 
     def __call__(self, server_state: State, reports: Reports, penalty: Penalty, /) -> State: ...
@@ -47,31 +47,37 @@ class ServerUpdateFn(Protocol):
 class Algorithm(NamedTuple):
     """A federated algorithm as pure functions (see the module's docstring).
 
-    A new one is one file that makes this tuple, and one row of `fedpdm.choices.ALGORITHMS`.
+    A new algorithm is one file that makes this tuple, and one row of `fedpdm.choices.ALGORITHMS`.
 
     Attributes
     ----------
+    name
+        The name in the settings.
+    init_client, init_server
+        `x0 -> client_state` and `(x0, number of clients) -> server_state` at the start.
+    linear_term, client_update, server_update
+        The three steps of a round.
     weight
         The w of the local problem.
     broadcast
         `server_state -> Broadcast`.
     silent
-        `broadcast -> message` of a client that has nothing to say; what a coordinate that is not sent stands for.
+        `broadcast -> message` of a client with nothing to report. A coordinate that is not sent counts as this value.
     gain
         `travel -> tree like a message`: how far each of its vectors moves when the local solution moves by 1.
     metric
         A symmetric positive definite M [features, features]: the proximal term is (w/2) <x - x0, (x - x0) M>. None: M = I.
     model_vector
-        `tree like a message -> its vector that the next model is made of`: its coordinates that arrive decide where x0 moves,
-        and its noise is what the engines report.
+        `tree like a message -> the vector that the next model is made of`. The coordinates of it that arrive decide where x0
+        moves, and the engines report its noise.
     state_vector
-        `tree like a message -> its vector that tells of the client's state`, or None. With it, the state stays as it is where
-        that vector was not sent: a must where the server adds up what it hears of the states, as what it does not hear would
-        be lost for good.
+        `tree like a message -> the vector that describes the client's state`, or None. With it, the client's state changes
+        only at the coordinates that were sent. An algorithm needs it if its server adds up changes of the states, since a
+        change that is not sent would be lost.
     server_table
         The field of the server's state that has one row per client, or None if there is none. It may have no rows at all. A
-        simulator of many clients brings in the participants' rows only, so `server_update` must address rows by
-        `reports.clients` alone.
+        simulator of many clients loads the participants' rows only, so `server_update` must find rows by `reports.clients`
+        alone.
     """
 
     name: str
@@ -91,9 +97,21 @@ class Algorithm(NamedTuple):
 
 
 def element_wise_mean(values: Array, present: Array, shares: Array | None = None) -> Array:
-    """Mean over the participants that are present, coordinate by coordinate if so told; zero where there is none.
+    """Return the mean over the participants that are present, and zero where nobody is.
 
-    With `shares` it is the mean with these weights.
+    Parameters
+    ----------
+    values : Array
+        [participants, ...] one vector per participant.
+    present : Array
+        [participants] who is present, or of the shape of `values`: which coordinates of whom.
+    shares : Array, optional
+        [participants] weights of the mean. None: equal weights.
+
+    Returns
+    -------
+    Array
+        The mean, of the shape of one vector.
 
     Examples
     --------
@@ -111,12 +129,42 @@ def element_wise_mean(values: Array, present: Array, shares: Array | None = None
 
 
 def shared_sum(values: Array, present: Array, share: Array, shares: Array | None = None) -> Array:
-    """Sum over the participants that are present, each times its share of the objective: `share` = 1/N, or its own."""
+    """Add up the vectors of the participants that are present, each times its share of the objective.
+
+    Parameters
+    ----------
+    values, present : Array
+        [participants, ...] vectors, and which of their coordinates are present.
+    share : Array
+        The share of every client, 1/N, if `shares` is None.
+    shares : Array, optional
+        [participants] the share of each.
+
+    Returns
+    -------
+    Array
+        The sum, of the shape of one vector.
+    """
     if shares is None:
         return share * jnp.sum(jnp.where(present, values, 0.0), axis=0)
     return jnp.sum(like(shares, values) * jnp.where(present, values, 0.0), axis=0)
 
 
 def replace_rows(table: Array, clients: Array, rows: Array, present: Array) -> Array:
-    """`table` with the rows (or the coordinates) of the clients that are present replaced."""
+    """Replace the rows (or their coordinates) of the clients that are present.
+
+    Parameters
+    ----------
+    table : Array
+        [clients, ...] one row per client.
+    clients : Array
+        [participants] the participants' rows in the table.
+    rows, present : Array
+        [participants, ...] new rows, and which clients or coordinates are present.
+
+    Returns
+    -------
+    Array
+        The new table.
+    """
     return table.at[clients].set(jnp.where(like(present, rows), rows, table[clients]))

@@ -12,16 +12,22 @@ __all__ = ["scaffold", "ClientState", "ServerState", "Message"]
 
 
 class ClientState(NamedTuple):
+    """A client keeps its control variate c_i."""
+
     control: Array  # c_i
 
 
 class ServerState(NamedTuple):
+    """The server keeps the global model, the common control variate c, and 1/N."""
+
     x0: Array
     control: Array  # c
     share: Array  # 1/N
 
 
 class Message(NamedTuple):
+    """A client sends its model and the change of its control variate."""
+
     x: Array
     change: Array  # c_i' - c_i
 
@@ -40,6 +46,16 @@ def scaffold() -> Algorithm:
 
     Both vectors travel in both directions. In the sound mechanism $x_i$ is the released one, so the control variates are
     functions of released values.
+
+    Returns
+    -------
+    Algorithm
+        The algorithm, which has no options.
+
+    References
+    ----------
+    Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: "SCAFFOLD: stochastic controlled averaging for federated learning",
+    ICML 2020.
     """
 
     def init_client(x0: Array) -> ClientState:

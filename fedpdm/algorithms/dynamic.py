@@ -13,17 +13,21 @@ __all__ = ["feddyn", "ClientState", "ServerState"]
 
 
 class ClientState(NamedTuple):
+    """A client keeps the slope h_i."""
+
     slope: Array  # h_i, the gradient of f_i where the client last ended
 
 
 class ServerState(NamedTuple):
+    """The server keeps the global model, the mean slope h, and 1/N."""
+
     x0: Array
     slope: Array  # h
     share: Array  # 1/N
 
 
 def feddyn(*, alpha: float) -> Algorithm:
-    r"""FedDyn.
+    r"""Federated learning with dynamic regularisation (FedDyn).
 
     A client works on $f_i(x) - \langle h_i, x\rangle + \frac\alpha2\|x - x_0\|^2$ (so $v_i = -h_i$, $w = \alpha$), moves
     $h_i \leftarrow h_i - \alpha (x_i - x_0)$ and sends $x_i$. The server:
@@ -33,6 +37,20 @@ def feddyn(*, alpha: float) -> Algorithm:
 
     where the sum for h is divided by all N clients, not by the participants, and the prox is of the penalty (not of the
     vector h). With dense messages it is FedPDM with the server rule "dual-memory" and $\rho = \alpha$.
+
+    Parameters
+    ----------
+    alpha : float
+        Weight of the proximal term, above 0.
+
+    Returns
+    -------
+    Algorithm
+        The algorithm.
+
+    References
+    ----------
+    Acar, Zhao, Navarro, Mattina, Whatmough, Saligrama: "Federated learning based on dynamic regularization", ICLR 2021.
     """
     if not alpha > 0:
         raise ConfigError(f"Expected algorithm.alpha={alpha} > 0: it is the weight of the proximal term.")

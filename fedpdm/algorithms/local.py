@@ -19,15 +19,15 @@ __all__ = ["Examples", "LocalPlan", "LocalInfo", "solve", "step_size_at", "trave
 class Examples(NamedTuple):
     """One client's rows inside arrays that may hold many clients.
 
-    Keeping the stacked arrays and a row number, rather than the client's slice, lets a mini-batch be gathered
-    without copying all of the client's data first.
+    It holds the stacked arrays and the client's number, not the client's slice: so a mini-batch is gathered without a copy
+    of all the client's data.
     """
 
     features: Array  # [clients, rows, n]
     labels: Array  # [clients, rows]
     sizes: Array  # [clients]
-    client: Array  # which of them; a scalar
-    weights: Array | None = None  # [clients, rows] what a row counts, if the unit is a person: 1/m for each of its m rows
+    client: Array  # the number of this client; a scalar
+    weights: Array | None = None  # [clients, rows] the weight of a row if the unit is a person: 1/m for each of its m rows
     persons: Array | None = None  # [clients]
 
     def rows(self, index: Array) -> tuple[Array, Array]:
@@ -35,7 +35,7 @@ class Examples(NamedTuple):
 
     @property
     def slots(self) -> Array:
-        """The client's public number of units, by which sums over all of its rows are divided: examples, or persons."""
+        """The client's public number of units (examples or persons), by which sums over all its rows are divided."""
         return (self.sizes if self.persons is None else self.persons)[self.client]
 
 
@@ -46,13 +46,13 @@ class GradientNoiseFn(Protocol):
 
 
 class LocalInfo(NamedTuple):
-    """What is reported about a local solve (and not kept)."""
+    """Facts about a local solve that are reported and not kept."""
 
     steps: Array
 
 
 def _batches(plan: LocalPlan, examples: Examples, key: Array) -> Callable[[Array], tuple[Array, Array, Array]]:
-    """The features, labels and weights that a step works on."""
+    """Return the function that gives a step its features, labels and weights."""
     size = examples.sizes[examples.client]
     rows = jnp.arange(examples.labels.shape[1])
     if plan.batch_size == 0:
@@ -60,7 +60,7 @@ def _batches(plan: LocalPlan, examples: Examples, key: Array) -> Callable[[Array
         each = 1.0 / size if examples.weights is None else examples.weights[examples.client] / examples.slots
         everything = (*own, jnp.where(rows < size, each, 0.0))
         return lambda step: everything
-    # A random order of the client's own rows, first; the padding comes last.
+    # The client's own rows come first, in random order; the padding comes last.
     order = jnp.argsort(jnp.where(rows < size, jax.random.uniform(key, rows.shape), 2.0))
     weights = jnp.full(plan.batch_size, 1.0 / plan.batch_size)
 
@@ -74,7 +74,7 @@ def _batches(plan: LocalPlan, examples: Examples, key: Array) -> Callable[[Array
 
 
 def _native_serves(problem: Problem, plan: LocalPlan, key: Array, dtype: Any, *hooks: object) -> bool:
-    """Whether the local problem is one that `fedpdm.native.linear` knows, on a machine where it is faster."""
+    """Tell whether `fedpdm.native.linear` knows this local problem and is faster on this machine."""
     known = problem.loss.native
     return (
         known is not None
@@ -108,9 +108,29 @@ def solve(
     r"""Work on $\min_x f_i(x) + \langle v, x\rangle + \frac w2 \|x - x_0\|^2$ by gradient steps from $x_0$.
 
     Each step is $x \leftarrow x - \eta\,(\nabla f_i(x; \text{batch}) + v + w (x - x_0))$. The batches of one round are
-    disjoint as long as `steps * batch_size` does not exceed the client's size; beyond that the same order is
-    gone through again. With a `support` the steps move its coordinates only. With a `metric` M the proximal term is
-    $\frac w2 \langle x - x_0, (x - x_0) M\rangle$, for plan.solver = "newton".
+    disjoint as long as `steps * batch_size` does not exceed the client's size; after that the same order is used again.
+
+    Parameters
+    ----------
+    problem, plan, examples
+        The objective, how it is solved, and the client's rows.
+    x0, linear_term, weight : Array
+        The global model, v and w.
+    step_size : Array
+        The eta of this round.
+    key : Array
+        The random key of the batches.
+    gradient_noise : callable, optional
+        Noise for the data gradient of every step.
+    support : Array, optional
+        The coordinates that the steps may move.
+    metric : Array, optional
+        M: the proximal term is $\frac w2 \langle x - x_0, (x - x_0) M\rangle$. It needs plan.solver = "newton".
+
+    Returns
+    -------
+    Array, LocalInfo
+        The last point, and the number of steps.
     """
     if _native_serves(problem, plan, key, x0.dtype, gradient_noise, support, examples.weights):
         return _solve_natively(problem, plan, examples, x0, linear_term, weight, step_size, key)
@@ -160,7 +180,7 @@ def solve(
         return jnp.where(active, x - step_size * d, x), taken + active, active & ~(jnp.sum(d**2) <= plan.tolerance)
 
     if plan.tolerance:
-        # All steps are computed, and those behind the end change nothing: an early exit would show in the time of an answer.
+        # All steps are computed, and those after the end change nothing: the time of an answer would reveal an early exit.
         start = (x0, jnp.int32(0), jnp.bool_(True))
         x, steps, _ = jax.lax.fori_loop(0, plan.steps, until_tolerance, start)
     else:
@@ -179,7 +199,7 @@ def _solve_natively(
     step_size: Array,
     key: Array,
 ) -> tuple[Array, LocalInfo]:
-    """`solve`, by a kernel of machine code."""
+    """Do the work of `solve` with a kernel of machine code."""
     from fedpdm.native.linear import Numbers, linear_steps
 
     known = problem.loss.native

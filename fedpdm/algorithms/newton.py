@@ -47,7 +47,7 @@ def newton(
     def body(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         x, slope, step = carry
         _, curve = jax.linearize(gradient, x)
-        share: Any = jnp.minimum(0.1, jnp.sqrt(jnp.linalg.norm(slope)))  # its type says float, but an array will do
+        share: Any = jnp.minimum(0.1, jnp.sqrt(jnp.linalg.norm(slope)))  # declared as float, but an array works
         direction, _ = cg(curve, -slope, tol=share, maxiter=INNER_STEPS)
         x = x + _length(value, x, direction, jnp.sum(slope * direction)) * direction
         return x, gradient(x), step + 1
@@ -57,7 +57,7 @@ def newton(
 
 
 def _length(value: Callable[[Array], Array], x: Array, direction: Array, promise: Array) -> Array:
-    """1, halved until the value falls by a share of what the slope promises, up to rounding."""
+    """Halve the step 1 until the value falls by a share of what the slope promises, up to rounding."""
     before = value(x)
     room = ROUNDING * (1 + jnp.abs(before))
 

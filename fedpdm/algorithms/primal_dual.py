@@ -14,19 +14,23 @@ from fedpdm.problem.penalties import Penalty
 
 __all__ = ["fedpdm", "ClientState", "ServerState", "balanced"]
 
-BALANCING_ROUNDS = 50  # rho rests after these, so that what is proven for a fixed rho holds from then on
+BALANCING_ROUNDS = 50  # rho is fixed after these, so that results for a fixed rho hold from then on
 TINY = 1e-12
-UNBALANCED, STEP, RANGE = 2.0, 2.0, 50.0  # ratio that is acted on, most that one round changes rho by, and all of them
+UNBALANCED, STEP, RANGE = 2.0, 2.0, 50.0  # ratio that changes rho; largest factor of one round, and of all rounds
 
 
 class ClientState(NamedTuple):
+    """A client keeps its dual vector lambda_i."""
+
     dual: Array  # lambda_i
 
 
 class ServerState(NamedTuple):
+    """The server keeps the global model, and with some rules a row per client."""
+
     x0: Array
     memory: Array  # one row per client: y_i ("cached"), lambda_i ("dual-memory"), or no row at all ("participants")
-    mean: Array  # of the memory over all N, kept up to date so that a round costs what its participants cost
+    mean: Array  # of the memory over all N; an update of it costs as much as the round's participants
     share: Array  # 1/N
     rho: Array | None = None  # of the next round, if it adapts
     round: Array | None = None  # rounds so far, if rho adapts
@@ -50,8 +54,8 @@ def fedpdm(
     - "participants": mean of $y_i$ over the round's participants (the paper);
     - "cached": mean over all N of the last $y_i$ that each client sent;
     - "dual-memory": mean of $x_i$ over the participants, minus the mean of $\lambda_i$ over all N, divided by $\rho$.
-      The server recomputes both from $y_i$ alone: $\lambda_i' = (\lambda_i + \rho (x_0 - y_i))/2$. Where a coordinate is
-      not sent its memory stays behind the client's own dual, and catches up by halves whenever it is.
+      The server recomputes both from $y_i$ alone: $\lambda_i' = (\lambda_i + \rho (x_0 - y_i))/2$. If a coordinate is not
+      sent, the server's memory of it falls behind the client's dual; each later message halves the distance.
 
     With full participation the three are the same.
 
@@ -64,6 +68,27 @@ def fedpdm(
     A `metric` M measures distances by $\langle v, v M\rangle$: $\rho M$ takes the place of $\rho$ in the dual's step,
     $(\rho M)^{-1}$ that of $1/\rho$ in y, and the prox is the one in this metric. With the features' own second moments it
     undoes their correlations, as a change of variables would, and leaves the coordinates of the penalty as they are.
+
+    Parameters
+    ----------
+    rho : float
+        Weight of the proximal term, above 0.
+    server_rule : str
+        One of the three rules above.
+    adaptive : bool
+        Whether the server changes rho.
+    metric : Array, optional
+        The matrix M [features, features]. None: the identity.
+
+    Returns
+    -------
+    Algorithm
+        The algorithm.
+
+    References
+    ----------
+    Li, Huang, Wang, Chi, Quek: "Privacy-preserving Federated Primal-Dual Learning for Non-convex and Non-smooth Problems with
+    Model Sparsification", Algorithm 1.
     """
     if not rho > 0:
         raise ConfigError(f"Expected algorithm.rho={rho} > 0: it is the weight of the proximal term.")
@@ -145,7 +170,7 @@ def fedpdm(
 def relative_residuals(
     x: Array, duals: Array, move: Array, after: Array, rho: Array, mean: Callable[[Array], Array]
 ) -> tuple[Array, Array]:
-    r"""How far a round is from consensus and from rest, relative to the size of models and of duals (Wohlberg, 2017).
+    r"""Measure how far a round is from consensus and from rest, relative to the size of models and duals (Wohlberg, 2017).
 
     Primal: root of the mean of $\|x_i - x_0\|^2$ over that of the models; dual: $\rho \|x_0' - x_0\|$ over that of the duals.
     """
@@ -158,10 +183,28 @@ def relative_residuals(
 
 
 def balanced(rho: Array, start: float, round_index: Array, primal: Array, dual: Array) -> Array:
-    """The next rho: larger where the models disagree, smaller where x0 does not rest.
+    """Return the next rho: larger if the models disagree, smaller if x0 still moves.
 
-    It moves by the root of the ratio of the two residuals, by a factor of 2 at most, if they differ by a factor of 4 or more,
-    within 50 times the first rho, and not after 50 rounds.
+    If the two residuals differ by a factor of 4 or more, rho moves by the root of their ratio, by a factor of 2 at most. It
+    stays within 50 times the first rho, and is fixed after 50 rounds.
+
+    Parameters
+    ----------
+    rho, start : Array, float
+        The present rho and the first one.
+    round_index : Array
+        Rounds so far.
+    primal, dual : Array
+        The two figures of `relative_residuals`.
+
+    Returns
+    -------
+    Array
+        The next rho.
+
+    References
+    ----------
+    Wohlberg: "ADMM penalty parameter selection by residual balancing", 2017.
     """
     ratio = jnp.sqrt(primal / jnp.maximum(dual, TINY))
     moves = ((ratio >= UNBALANCED) | (ratio <= 1 / UNBALANCED)) & (round_index < BALANCING_ROUNDS)
