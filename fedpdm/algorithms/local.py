@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fedpdm.algorithms.dual_space import serves, steps_in_dual_space
 from fedpdm.algorithms.newton import newton
 from fedpdm.native import native_kernels
 from fedpdm.problem.local_plan import LocalPlan, step_size_at, travel
@@ -29,6 +30,7 @@ class Examples(NamedTuple):
     client: Array  # the number of this client; a scalar
     weights: Array | None = None  # [clients, rows] the weight of a row if the unit is a person: 1/m for each of its m rows
     persons: Array | None = None  # [clients]
+    grams: Array | None = None  # [clients, rows, rows] products of the client's rows, where steps are taken in their space
 
     def rows(self, index: Array) -> tuple[Array, Array]:
         return self.features[self.client, index], self.labels[self.client, index]
@@ -135,6 +137,10 @@ def solve(
     if _native_serves(problem, plan, key, x0.dtype, gradient_noise, support, examples.weights):
         return _solve_natively(problem, plan, examples, x0, linear_term, weight, step_size, key)
     batch_of = _batches(plan, examples, key)
+    if examples.grams is not None and serves(problem, plan, gradient_noise, support, metric):
+        gram, rows = examples.grams[examples.client], batch_of(jnp.int32(0))
+        x = steps_in_dual_space(problem, plan, rows, gram, x0, linear_term, weight, step_size)
+        return x, LocalInfo(jnp.int32(plan.steps))
 
     def data_gradient(x: Array, step: Array) -> Array:
         gradient = problem.loss.gradient(x, *batch_of(step))

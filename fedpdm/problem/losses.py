@@ -240,7 +240,7 @@ def restricted(loss: Loss, x0: Array, support: Array, radius: float) -> Loss:
         scores = x0 @ features.T + cut * (jnp.where(support, model - x0, 0.0) @ features.T)
         return jnp.where(support, (cut * slopes(scores, labels, weights)) @ features, 0.0)
 
-    return loss._replace(gradient=gradient)
+    return loss._replace(gradient=gradient, slopes=None)
 
 
 def with_class_weights(loss: Loss, weights: Sequence[float]) -> Loss:

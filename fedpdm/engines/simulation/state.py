@@ -97,6 +97,7 @@ class DeviceData(NamedTuple):
     shares: Any = None  # [clients] shares of the objective; None: 1/N each
     weights: Any = None  # [clients, rows] what a row counts; None: 1
     persons: Any = None  # [clients] what sums over weighted rows are divided by
+    grams: Any = None  # [clients, rows, rows] products of the client's rows, where steps are taken in their space
 
     def of_rows(self) -> tuple[Any, ...]:
         """What objectives and gradients are computed from."""
@@ -104,7 +105,7 @@ class DeviceData(NamedTuple):
 
     def examples(self, client: Any) -> Examples:
         """Those of one client, by its place here."""
-        return Examples(self.features, self.labels, self.sizes, client, self.weights, self.persons)
+        return Examples(self.features, self.labels, self.sizes, client, self.weights, self.persons, self.grams)
 
 
 class Who(NamedTuple):

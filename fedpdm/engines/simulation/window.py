@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from fedpdm.algorithms.dual_space import gram_matrices, pays, serves
 from fedpdm.data.federation import Federation
 from fedpdm.engines.simulation.beginning import first_rows
 from fedpdm.engines.simulation.client_store import ClientStore
@@ -65,7 +66,7 @@ class Window:
                 f"{federation.clients} clients with {one} bytes of state each are brought in when they take part, but {what} "
                 "needs all of them at once: set rounds.all_first=false and metrics.diagnose_every=0."
             )
-        self.data = DeviceData((), (), ()) if self.brings_data else self._on_device(slice(None))
+        self.data = DeviceData((), (), ()) if self.brings_data else self._with_grams(self._on_device(slice(None)))
 
     def begin(self, schedule: Schedule) -> None:
         """Begin with this schedule: nobody has kept anything yet."""
@@ -122,6 +123,15 @@ class Window:
             federation.features, federation.labels, federation.sizes, self.shares, federation.weights, federation.persons
         )
         return everywhere(DeviceData(*(None if a is None else jnp.asarray(a[clients]) for a in data)), self.mesh)
+
+    def _with_grams(self, data: DeviceData) -> DeviceData:
+        """Add the products of every client's rows, where local steps are cheaper in the space of the rows."""
+        setup, s, (clients, rows, features) = self.setup, self.schedule, self.federation.features.shape
+        known = serves(setup.problem, setup.local, setup.privacy.gradient_noise, setup.algorithm.metric)
+        often = s.rounds * s.participants / clients
+        if setup.links.has_support or not known or not pays(rows, features, self.federation.classes, setup.local.steps, often):
+            return data
+        return data._replace(grams=gram_matrices(data.features))
 
     def _first_rows(self, seed: Any) -> dict[str, Any]:
         return first_rows(self.setup, self.federation, seed)
