@@ -16,7 +16,16 @@ from fedpdm.version import __version__
 
 if TYPE_CHECKING:
     from fedpdm.algorithms import LocalPlan, fedavg, feddyn, fedpdm, fedprox, scaffold
-    from fedpdm.choices import AlgorithmChoice, FeatureMapChoice, LossChoice, Option, PenaltyChoice, register
+    from fedpdm.choices import (
+        AlgorithmChoice,
+        CommandChoice,
+        FeatureMapChoice,
+        LossChoice,
+        MetricChoice,
+        Option,
+        PenaltyChoice,
+        register,
+    )
     from fedpdm.config import Config, load_config
     from fedpdm.data import (
         Federation,
@@ -43,8 +52,10 @@ __all__ = [
     "feddyn",
     "fedpdm",
     "AlgorithmChoice",
+    "CommandChoice",
     "FeatureMapChoice",
     "LossChoice",
+    "MetricChoice",
     "Option",
     "PenaltyChoice",
     "register",
@@ -74,7 +85,16 @@ __all__ = [
 # Where each name lives. A name is imported when it is first used, so that `fedpdm --help` does not wait for JAX.
 _HOMES = {
     "fedpdm.algorithms": ("LocalPlan", "fedavg", "fedprox", "scaffold", "feddyn", "fedpdm"),
-    "fedpdm.choices": ("AlgorithmChoice", "FeatureMapChoice", "LossChoice", "Option", "PenaltyChoice", "register"),
+    "fedpdm.choices": (
+        "AlgorithmChoice",
+        "CommandChoice",
+        "FeatureMapChoice",
+        "LossChoice",
+        "MetricChoice",
+        "Option",
+        "PenaltyChoice",
+        "register",
+    ),
     "fedpdm.config": ("Config", "load_config"),
     "fedpdm.data": (
         "Federation",

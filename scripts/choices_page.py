@@ -2,14 +2,15 @@
 
 from pathlib import Path
 
-from fedpdm.choices import ALGORITHMS, FEATURE_MAPS, LOSSES, PENALTIES
+from fedpdm.choices import ALGORITHMS, FEATURE_MAPS, LOSSES, METRICS, PENALTIES
 
 PAGE = Path(__file__).parents[1] / "docs" / "choices.md"
 
 
 def with_tables(page: str) -> str:
     """Fill in the tables between their marks."""
-    for section, table in (("algorithm", ALGORITHMS), ("problem", LOSSES), ("problem", PENALTIES), ("data", FEATURE_MAPS)):
+    tables = (("algorithm", ALGORITHMS), ("problem", LOSSES), ("problem", PENALTIES), ("data", FEATURE_MAPS), ("", METRICS))
+    for section, table in tables:
         begin, end = f"<!-- {table.kind}: begin -->", f"<!-- {table.kind}: end -->"
         before, _, rest = page.partition(begin)
         page = "\n".join([before + begin, "", *table.markdown(section), "", end + rest.partition(end)[2]])

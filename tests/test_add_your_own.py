@@ -1,6 +1,7 @@
 """A package of another author (tests/toy_package): one file and one row per choice, and every part of fedpdm takes them."""
 
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -8,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from fedpdm.choices import ALGORITHMS, AlgorithmChoice, Choice, LossChoice, Option, PenaltyChoice, register
 from fedpdm.cli.completion import complete_setting
-from fedpdm.cli.main import main
+from fedpdm.cli.main import app, main
 from fedpdm.config import digest, load_config, to_toml
 from fedpdm.data.tables import table_from_columns
 from fedpdm.engines.flower.client.policy import load_policy
@@ -77,12 +79,15 @@ def test_a_policy_allows_and_names_registered_algorithms(toys, tmp_path):
     assert load_policy(policy).allow.algorithms == ("momentum",)
 
 
-def test_run_report_prediction_and_export(toys, tmp_path, monkeypatch):
+def test_run_report_prediction_and_export(toys, tmp_path, monkeypatch, capsys):
     out = tmp_path / "run"
     command(monkeypatch, "run", "plain", "--quiet", "--out", out, *settings(*SMALL, *CHOSEN, *OPTIONS))
     page = (out / "report.html").read_text(encoding="utf-8")
     for words in ("FedAvgM trained it", "tempered loss", "weights above a floor", "The features and their squares."):
         assert words in page
+    figure = json.loads((out / "summary.json").read_text())["metrics"]["kappa"]["value"]
+    assert f"Cohen's kappa {figure:.4f}." in capsys.readouterr().out
+    assert "agreement beyond chance" in page
 
     model = load_model(out)
     assert model.weights.min() >= np.float32(-0.01), "the penalty's default"
@@ -119,7 +124,18 @@ def test_an_installed_package_is_found_by_its_entry_point_and_compare_runs_it(tm
     done = plugged(TOYS, "compare", "plain", *map(str, names), *chosen)
     assert done.returncode == 0, done.stderr
     with (tmp_path / "compare.csv").open() as file:
-        assert [row["algorithm"] for row in csv.DictReader(file)] == ["fedavg", "momentum"]
+        rows = list(csv.DictReader(file))
+    assert [row["algorithm"] for row in rows] == ["fedavg", "momentum"]
+    assert all(-1 <= float(row["kappa"]) <= 1 for row in rows)
+
+
+def test_the_command_of_another_package_is_one_of_ours(toys):
+    assert "hello      Greet somebody." in CliRunner().invoke(app, ["--help"]).output
+    assert CliRunner().invoke(app, ["hello", "--name", "Ada"]).output == "Hello Ada.\n"
+
+
+def test_a_command_that_is_taken_out_is_unknown_again():
+    assert CliRunner().invoke(app, ["hello"]).exit_code == 2
 
 
 def test_a_broken_package_is_named_in_one_line(tmp_path):

@@ -13,10 +13,9 @@ BEGIN, END = "<!-- graph: begin -->", "<!-- graph: end -->"
 
 # Lower rooms first. Rooms of one level do not use each other.
 LEVELS = (
-    ("errors", "version", "cache", "native", "participation", "metrics"),
-    ("registry",),
+    ("errors", "version", "cache", "native", "participation"),
     ("choices",),
-    ("config",),
+    ("config", "metrics"),
     ("data", "problem", "compression"),
     ("privacy", "algorithms", "theory"),
     ("rounds", "secure_sums"),

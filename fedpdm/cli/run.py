@@ -12,7 +12,7 @@ from fedpdm.cli.options import DataDirOption, JsonOption, SetOption
 from fedpdm.cli.tables import table_settings
 from fedpdm.errors import ConfigError
 
-__all__ = ["register"]
+__all__ = ["report_command", "run_command"]
 
 CONVERGED = "Converged: the stationarity measure is below rounds.tolerance."
 NOT_CONVERGED = (
@@ -22,12 +22,6 @@ NOT_CONVERGED = (
 TrackOption = Annotated[
     list[str] | None, typer.Option(help="Also write to mlflow or tensorboard; may be repeated (see docs/tracking.md).")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add both commands."""
-    app.command("run")(run_command)
-    app.command("report")(report_command)
 
 
 def run_command(

@@ -13,17 +13,11 @@ from fedpdm.cli.completion import complete_algorithms
 from fedpdm.cli.options import ConfigArgument, SetOption
 from fedpdm.errors import ConfigError
 
-__all__ = ["register"]
+__all__ = ["compare_command", "reproduce_command"]
 
 SEEDS, QUICK_SEEDS = 5, 2
 
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add both commands."""
-    app.command("compare")(compare_command)
-    app.command("reproduce")(reproduce_command)
 
 
 def compare_command(

@@ -1,4 +1,4 @@
-"""The commands for tables of one's own: `fedpdm data schema`, `fedpdm predict`, `fedpdm export`."""
+"""The commands that use a finished model, `fedpdm predict` and `fedpdm export`, and the flags for tables."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from fedpdm.errors import ConfigError, UserError
 if TYPE_CHECKING:
     from fedpdm.runs.saved import SavedModel
 
-__all__ = ["register", "table_settings"]
+__all__ = ["export", "predict", "table_settings"]
 
 RunArgument = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 OutOption = Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")]
@@ -21,17 +21,6 @@ WeightsOption = Annotated[
     typer.Option(help="Keep this share (below 1) or number of the weights, refitted on made-up rows; costs no privacy."),
 ]
 AveragedOption = Annotated[bool, typer.Option("--averaged", help="The tail-averaged model instead of the last one.")]
-
-SCHEMA_COMMENT = """What the columns of {table} are, read off its rows.
-Under privacy.mechanism = "sound" nothing here may tell about the rows: put in bounds and levels that are known without them,
-and take the line from_rows out.
-kind is "number" (cut to [low, high]; missing_column = true adds an indicator of missing ones), "category" (an indicator per
-level) or "ignored"."""
-
-
-RELEASE_COMMENT = """What the columns of {table} are, read off its rows with noise: differential privacy for one row, with the
-epsilon and delta of [cost], under adding or removing it. A run with this schema counts them in its budget.
-To make another one is another release: keep this one."""
 
 
 def table_settings(
@@ -69,48 +58,6 @@ def _names_client(schema: str | None) -> bool:
     from fedpdm.data.schema import read_schema
 
     return schema is not None and read_schema(schema).client is not None
-
-
-def register(app: typer.Typer, data_app: typer.Typer) -> None:
-    data_app.command("schema")(schema)
-    app.command()(predict)
-    app.command()(export)
-
-
-def schema(
-    table: Annotated[str, typer.Argument(help="A CSV, Parquet, NPZ or LibSVM file.")],
-    label: Annotated[str, typer.Option(help="The column to predict.")],
-    client_column: Annotated[str | None, typer.Option(help="The column that says whose row it is.")] = None,
-    unit: Annotated[str | None, typer.Option(help="The column that names the person that a row is about.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Read the rows with noise: the budget of this release.")] = None,
-    delta: Annotated[float, typer.Option(help="Delta of that release.")] = 1e-6,
-    features: Annotated[int | None, typer.Option(help="With --epsilon, of a LibSVM file: the number of its columns.")] = None,
-) -> None:
-    """Print what the columns of a table are, as TOML, to look at, to change, and to pass as --schema.
-
-    \b
-    Example:
-      fedpdm data schema people.csv --label income --client-column hospital > people.schema.toml
-    """
-    from fedpdm.data.schema import to_toml
-    from fedpdm.data.schema_inference import infer_schema
-    from fedpdm.data.tables import read_table
-
-    if epsilon is None:
-        found, comment = infer_schema(read_table(table), label, client_column, unit), SCHEMA_COMMENT
-    elif unit is not None:
-        raise ConfigError(
-            f"--unit {unit} does not go with --epsilon: a schema that is read with noise covers one row, not all rows of one "
-            f"{unit}; leave --epsilon out, and put in what is known without the rows"
-        )
-    else:
-        from fedpdm.privacy.schema_release import release_schema
-
-        found = release_schema(read_table(table), label, client_column, epsilon, delta, features=features)
-        comment = RELEASE_COMMENT
-    for note in found.notes:
-        print(note, file=sys.stderr)
-    print(to_toml(found.schema, comment.format(table=table)), end="")
 
 
 def predict(

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from fedpdm.choices import ALGORITHMS, FEATURE_MAPS, LOSSES, PENALTIES, Option
-from fedpdm.registry import spelled
+from fedpdm.choices import ALGORITHMS, FEATURE_MAPS, LOSSES, PENALTIES, Option, spelled
 
 __all__ = ["OneOf", "AlgorithmName", "LossName", "PenaltyName", "FeatureMapName", "field_of"]
 

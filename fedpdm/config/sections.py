@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
-from fedpdm.choices import ALGORITHMS, FEATURE_MAPS, GAMMA, LOSSES, PENALTIES, is_table
+from fedpdm.choices import ALGORITHMS, FEATURE_MAPS, GAMMA, LOSSES, PENALTIES, Table, is_table, on_change
 from fedpdm.config.exact import check_exact
 from fedpdm.config.names import AlgorithmName, FeatureMapName, LossName, OneOf, PenaltyName, field_of
 from fedpdm.errors import ConfigError
-from fedpdm.registry import Table, on_change
 
 __all__ = ["Config", "Section"]
 

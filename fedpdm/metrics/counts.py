@@ -5,7 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedpdm.metrics.evaluate import predicted, shares_of
+from fedpdm.metrics.confusion import balanced_share, class_entries, majority_share, right_share, whole_counts
+from fedpdm.metrics.intervals import Estimate
+from fedpdm.metrics.predictions import confusion_matrix, plain, predicted
 
 __all__ = ["Counts", "count", "metrics_of_counts"]
 
@@ -35,7 +37,7 @@ def count(probabilities: np.ndarray, labels: np.ndarray, threshold: float | None
     """Count the rows; sums of several nodes' counts are the counts of all their rows."""
     shares, classes = np.asarray(probabilities, np.float64), probabilities.shape[1]
     places = np.clip((shares * bins).astype(np.int64), 0, bins - 1)
-    confusion = np.bincount(labels * classes + predicted(shares, threshold), minlength=classes**2).reshape(classes, classes)
+    confusion = confusion_matrix(labels, predicted(shares, threshold), classes)
     histograms = np.zeros((classes, 2, bins), np.int64)
     for k in range(classes):
         np.add.at(histograms[k], ((labels == k).astype(int), places[:, k]), 1)
@@ -67,18 +69,19 @@ def metrics_of_counts(counts: Counts, class_names: Sequence[str], deviation: flo
     errors = (cells[:, 0] * middle**2 + cells[:, 1] * (1 - middle) ** 2).sum(axis=1)
     rows = confusion.sum()
     known = [area for area in areas if area is not None]
-    found: dict[str, Any] = {
+    return {
         "rows": float(rows),
-        **shares_of(confusion, class_names),
-        "auc": _bare((areas[1] if classes == 2 else float(np.mean(known))) if len(known) == classes else None),
-        "log_loss": _bare(_ratio(-(own * np.log(np.maximum(middle, LEAST))).sum(), own.sum())),
-        "brier": _bare(_ratio(errors[1] if classes == 2 else errors.sum(), rows)),
+        "accuracy": plain(right_share(confusion)),
+        "majority_rate": plain(majority_share(confusion)),
+        "balanced_accuracy": plain(balanced_share(confusion)),
+        "classes": class_entries(confusion, class_names, [Estimate(area) for area in areas]),
+        "confusion": whole_counts(confusion),
+        "auc": plain(Estimate((areas[1] if classes == 2 else float(np.mean(known))) if len(known) == classes else None)),
+        "log_loss": plain(Estimate(_ratio(-(own * np.log(np.maximum(middle, LEAST))).sum(), own.sum()))),
+        "brier": plain(Estimate(_ratio(errors[1] if classes == 2 else errors.sum(), rows))),
         "calibration": [_curve(cells[k, 0], cells[k, 1], middle) for k in ([1] if classes == 2 else range(classes))],
         "noise_share": _ratio(deviation * confusion.size**0.5, rows),
     }
-    for entry, area in zip(found["classes"], areas, strict=True):
-        entry["auc"] = _bare(area)
-    return found
 
 
 def _area(others: np.ndarray, own: np.ndarray) -> float | None:
@@ -99,7 +102,3 @@ def _curve(others: np.ndarray, own: np.ndarray, middle: np.ndarray) -> list[dict
 
 def _ratio(value: float, rows: float) -> float | None:
     return float(value / rows) if rows > 0 else None
-
-
-def _bare(value: float | None) -> dict[str, Any]:
-    return {"value": value, "interval": None}

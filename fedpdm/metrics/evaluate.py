@@ -1,28 +1,19 @@
-"""Every figure that a board asks for, from probabilities and true classes."""
+"""All figures of a classifier: the metrics of the table, and what stands behind them."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fedpdm.metrics.intervals import Estimate, auc, mean, mean_auc, mean_share, share
+from fedpdm.choices import METRICS
+from fedpdm.metrics.confusion import class_entries, whole_counts
+from fedpdm.metrics.intervals import auc, share
+from fedpdm.metrics.predictions import Predictions, plain
 
-__all__ = ["BALANCED", "BINS", "choose_threshold", "evaluate", "predicted", "shares_of"]
+__all__ = ["BALANCED", "BINS", "choose_threshold", "evaluate", "figures"]
 
 BALANCED = "balanced-accuracy"  # what a threshold can be chosen for
 BINS = 10  # of the calibration curve
-LEAST = 1e-15  # a probability of 0 would cost infinitely much; log losses count at least this
-
-
-def predicted(probabilities: np.ndarray, threshold: float | None = None) -> np.ndarray:
-    """The class of every row: the likeliest one, or of two classes the second where its probability reaches the threshold.
-
-    >>> predicted(np.array([[0.8, 0.2], [0.4, 0.6]]), threshold=0.15).tolist()
-    [1, 1]
-    """
-    if threshold is None:
-        return probabilities.argmax(axis=1)
-    return (probabilities[:, 1] >= threshold).astype(np.int64)
 
 
 def choose_threshold(probabilities: np.ndarray, labels: np.ndarray) -> float | None:
@@ -59,7 +50,7 @@ def evaluate(
     class_names : sequence of str
         What they are called.
     threshold : float, optional
-        See `predicted`.
+        See `fedpdm.metrics.predicted`.
 
     Examples
     --------
@@ -67,44 +58,34 @@ def evaluate(
     >>> found["accuracy"]["value"], found["auc"]["value"], found["confusion"]
     (0.666666667, 1.0, [[1, 0], [1, 1]])
     """
-    shares, labels = np.asarray(probabilities, np.float64), np.asarray(labels)
-    rows, classes = shares.shape
-    confusion = np.bincount(labels * classes + predicted(shares, threshold), minlength=classes**2).reshape(classes, classes)
-    true = shares[np.arange(rows), labels]
-    one_hot = np.eye(classes)[labels]
-    brier = ((shares - one_hot) ** 2).sum(axis=1)
-    areas = [auc(shares[:, k], labels == k) for k in range(classes)]
-    found: dict[str, Any] = {
-        "rows": rows,
-        "threshold": threshold,
-        **shares_of(confusion, class_names),
-        "auc": _plain(areas[1] if classes == 2 else mean_auc(shares, labels)),
-        "log_loss": _plain(mean(-np.log(np.clip(true, LEAST, 1)))),
-        # of two classes the usual one: the second class's alone, half of the sum over both
-        "brier": _plain(mean(brier / 2 if classes == 2 else brier)),
-        "calibration": [_calibration(shares[:, k], labels == k) for k in ([1] if classes == 2 else range(classes))],
-    }
-    for entry, area in zip(found["classes"], areas, strict=True):
-        entry["auc"] = _plain(area)
-    return found
-
-
-def shares_of(confusion: np.ndarray, class_names: Sequence[str]) -> dict[str, Any]:
-    """The figures that a confusion matrix [true, predicted] alone gives."""
-    matrix = np.asarray(confusion, np.float64)
-    total, true, called, hits = matrix.sum(), matrix.sum(axis=1), matrix.sum(axis=0), np.diag(matrix)
-    recalls = [share(hits[k], true[k]) for k in range(len(matrix))]
-    precisions = [share(hits[k], called[k]) for k in range(len(matrix))]
+    rows = Predictions(np.asarray(probabilities, np.float64), np.asarray(labels), threshold)
+    shares, classes, confusion = rows.values, rows.values.shape[1], rows.confusion()
+    areas = [auc(shares[:, k], rows.labels == k) for k in range(classes)]
     return {
-        "accuracy": _plain(share(hits.sum(), total)),
-        "balanced_accuracy": _plain(mean_share(recalls)),
-        "majority_rate": _plain(share(true.max(), total)),
-        "classes": [
-            {"name": str(name), "rows": _whole(true[k]), "recall": _plain(recalls[k]), "precision": _plain(precisions[k])}
-            for k, name in enumerate(class_names)
-        ],
-        "confusion": [[_whole(cell) for cell in row] for row in matrix.tolist()],
+        "rows": len(shares),
+        "threshold": threshold,
+        **figures(rows, "classes"),
+        "classes": class_entries(confusion, class_names, areas),
+        "confusion": whole_counts(confusion),
+        "calibration": [_calibration(shares[:, k], rows.labels == k) for k in ([1] if classes == 2 else range(classes))],
     }
+
+
+def figures(rows: Predictions, target: str, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the metrics of the table that fit this kind of label, by their keys in summaries.
+
+    Parameters
+    ----------
+    rows : Predictions
+        Predictions and truth.
+    target : str
+        "classes" or "number".
+    names : sequence of str
+        The built-in metrics to measure; empty: all. Metrics of other packages are always measured.
+    """
+    fitting = [metric for metric in METRICS.values() if metric.target == target]
+    chosen = [metric for metric in fitting if not names or metric.name in names or metric.name not in METRICS.built_in]
+    return {metric.key: plain(metric.factory()(rows)) for metric in chosen}
 
 
 def _calibration(probability: np.ndarray, positive: np.ndarray) -> list[dict[str, Any]]:
@@ -114,17 +95,8 @@ def _calibration(probability: np.ndarray, positive: np.ndarray) -> list[dict[str
         {
             "rows": int(own.sum()),
             "predicted": float(f"{probability[own].mean():.6g}"),
-            **_plain(share(positive[own].sum(), own.sum())),
+            **plain(share(positive[own].sum(), own.sum())),
         }
         for own in (bins == b for b in range(BINS))
         if own.any()
     ]
-
-
-def _whole(value: float) -> float | int:
-    return int(value) if float(value).is_integer() else float(f"{value:.6g}")
-
-
-def _plain(estimate: Estimate) -> dict[str, Any]:
-    interval = None if estimate.low is None or estimate.high is None else [estimate.low, estimate.high]
-    return {"value": estimate.value, "interval": interval}

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from fedpdm.choices import METRICS
+
 __all__ = ["metric_lines"]
 
 MOST_CLASSES = 10
@@ -28,6 +30,9 @@ def metric_lines(found: dict[str, Any] | None) -> list[str]:
         f"{areas}, majority rate {majority}, on {found['rows']} test rows.",
         f"Log loss {_text(found['log_loss'])}, Brier score {_text(found['brier'])}.",
     ]
+    added = [f"{row.title} {_text(found[row.key])}" for row in METRICS.added() if row.key in found]
+    if added:
+        lines.append(", ".join(added) + ".")
     if found.get("threshold") is not None:
         lines.append(f"Class {found['classes'][1]['name']} is predicted from a probability of {found['threshold']:.4g} on.")
     classes = found["classes"]

@@ -66,7 +66,7 @@ class Loss(NamedTuple):
         From scores to predictions: probabilities of the classes, or numbers. None: there are only scores, so a saved model
         cannot be applied by `fedpdm predict` or exported to ONNX.
     metrics
-        What is measured when the settings name no metric.
+        The names of the built-in metrics (`fedpdm.choices.METRICS`) that fit; empty: all that fit the target.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Loss(NamedTuple):
     native: Native | None = None
     target: str = "classes"
     link: Link | None = None
-    metrics: tuple[str, ...] = ("accuracy",)
+    metrics: tuple[str, ...] = ()
 
 
 SMALL_BATCH = 64

@@ -2,20 +2,13 @@
 
 from typing import Any, NamedTuple
 
+from fedpdm.choices import METRICS
 from fedpdm.report.reading import Run
 
 __all__ = ["MetricsView", "view_metrics"]
 
 SIDE, MARGIN = 220, 34  # of a drawing, in pixels
 MOST_CURVES = 6
-TITLES = {
-    "accuracy": ("Accuracy", "share of test rows in the right class"),
-    "majority_rate": ("Majority rate", "accuracy of always naming the largest class"),
-    "balanced_accuracy": ("Balanced accuracy", "mean of the classes' recalls"),
-    "auc": ("AUC", "chance that a row of the class has a higher score than one of the rest; of several classes the mean"),
-    "log_loss": ("Log loss", "mean of minus the logarithm of the true class's probability; lower is better"),
-    "brier": ("Brier score", "mean squared distance of the probabilities from the truth; lower is better"),
-}
 
 
 class MetricsView(NamedTuple):
@@ -60,14 +53,14 @@ def view_metrics(run: Run) -> MetricsView | None:
     averaged = run.summary.get("metrics_averaged") or {}
     figures = [
         {
-            "title": title,
-            "value": _text(found[key]),
-            "interval": _interval(found[key]),
-            "averaged": _text(averaged.get(key, {})),
-            "meaning": meaning,
+            "title": metric.title,
+            "value": _text(found[metric.key]),
+            "interval": _interval(found[metric.key]),
+            "averaged": _text(averaged.get(metric.key, {})),
+            "meaning": metric.summary,
         }
-        for key, (title, meaning) in TITLES.items()
-        if key in found
+        for metric in METRICS.values()
+        if metric.key in found
     ]
     names = [entry["name"] for entry in found["classes"]]
     confusion = [

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedpdm.choices import METRICS
 from fedpdm.config import Config, digest, validate
 from fedpdm.data import Federation
 from fedpdm.data.prepare import build_federation
@@ -15,14 +16,14 @@ from fedpdm.engines.simulation.simulation import Simulation
 from fedpdm.errors import DivergedError
 from fedpdm.runs.evaluation import evaluation
 
-__all__ = ["FIGURES", "Result", "run_sweep"]
+__all__ = ["Result", "figure_keys", "run_sweep"]
 
 # What is kept of a run: "config" (its digest), "seed", curves "round", "accuracy", "uplink_bytes", "downlink_bytes", and the
-# numbers of its end: "last", "averaged", those of `FIGURES`, "nonzero_fraction", "objective", "stationarity", "seconds"; or
+# numbers of its end: "last", "averaged", those of `figure_keys`, "nonzero_fraction", "objective", "stationarity", "seconds"; or
 # "diverged" alone.
 Result = dict[str, Any]
 VERSION = 1  # of what a result means: raise it when the same settings give other results, and old ones are run again
-FIGURES = ("auc", "balanced_accuracy", "log_loss", "brier")
+OWN_COLUMN = ("accuracy", "majority-rate")  # the one has a curve, the other is the same for all
 OnResult = Callable[[int, int, Config, Result], None]
 
 
@@ -49,6 +50,11 @@ def run_sweep(configs: Sequence[Config], store: Path, on_result: OnResult | None
             if on_result:
                 on_result(done, len(configs), config, known[key])
     return [known[digest(config)] for config in configs]
+
+
+def figure_keys() -> list[str]:
+    """Return the keys of the test figures that a result holds."""
+    return [metric.key for metric in METRICS.values() if metric.name not in OWN_COLUMN]
 
 
 def _run(simulation: Simulation, config: Config) -> Result:
@@ -81,10 +87,10 @@ def _figures(simulation: Simulation) -> dict[str, float | None]:
     """The test figures of the last model that a comparison shows; none for a custom model without a link."""
     problem, federation = simulation.setup.problem, simulation.federation
     if problem.loss.link is None:
-        return dict.fromkeys(FIGURES)
+        return dict.fromkeys(figure_keys())
     test = federation.test_features, federation.test_labels
     found = evaluation(problem, simulation.model, test, federation.class_names)
-    return {key: found[key]["value"] for key in FIGURES}
+    return {key: found[key]["value"] if key in found else None for key in figure_keys()}
 
 
 def _data_key(config: Config) -> str:

@@ -12,7 +12,7 @@ from fedpdm.config import Config, load_config
 from fedpdm.errors import ConfigError
 from fedpdm.participation import fair_share
 from fedpdm.privacy.accounting import epsilon_of, noise_multiplier_for
-from fedpdm.runs.sweep import FIGURES, Result, run_sweep
+from fedpdm.runs.sweep import Result, figure_keys, run_sweep
 from fedpdm.studies.drawing import band, require_drawing, save, write_csv
 from fedpdm.studies.progress import CellProgress
 from fedpdm.studies.statistics import t_interval
@@ -152,8 +152,8 @@ def epsilon_so_far(config: Config, rounds: int) -> float:
 def _row(name: str, config: Config, results: Sequence[Result]) -> dict[str, Any]:
     kept = [r for r in results if "diverged" not in r]
     row: dict[str, Any] = {"algorithm": name, "seeds": len(results), "diverged": len(results) - len(kept)}
-    numbers = ("accuracy", "low", "high", "averaged", *FIGURES, "nonzero_fraction", "uplink_bytes", "downlink_bytes", "seconds")
-    row |= dict.fromkeys(numbers)
+    row |= dict.fromkeys(("accuracy", "low", "high", "averaged", *figure_keys(), "nonzero_fraction"))
+    row |= dict.fromkeys(("uplink_bytes", "downlink_bytes", "seconds"))
     if kept:
         interval = t_interval([r["last"] for r in kept])
         row["accuracy"] = round(interval.mean, 5)
@@ -161,7 +161,7 @@ def _row(name: str, config: Config, results: Sequence[Result]) -> dict[str, Any]
             row |= {"low": round(interval.low, 5), "high": round(interval.high, 5)}
         for key in ("averaged", "nonzero_fraction", "seconds"):
             row[key] = round(float(np.mean([r[key] for r in kept])), 5)
-        for key in FIGURES:
+        for key in figure_keys():
             found = [r[key] for r in kept if r.get(key) is not None]
             row[key] = round(float(np.mean(found)), 5) if found else None
         for key in ("uplink_bytes", "downlink_bytes"):

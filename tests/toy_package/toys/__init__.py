@@ -1,1 +1,1 @@
-"""A package of another author: an algorithm, a loss, a penalty and a feature map, one file each, and their rows."""
+"""A package of another author: one file and one row for every kind of choice."""

@@ -1,145 +1,16 @@
-"""How choices are declared: options, rows, tables, and rows of other packages. `fedpdm.choices` holds the rows."""
+"""Tables of choices, and how another package adds its rows."""
 
-import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
+from fedpdm.choices.rows import Choice, Option
 from fedpdm.errors import ConfigError
 
-__all__ = ["Option", "Choice", "AlgorithmChoice", "LossChoice", "PenaltyChoice", "FeatureMapChoice", "Table"]
-__all__ += ["register", "unregister", "on_change", "spelled"]
+__all__ = ["Table", "load_plugins", "on_change", "register", "spelled", "unregister"]
 
 GROUP = "fedpdm.plugins"  # the entry points of other packages
-
-
-@dataclass(frozen=True)
-class Option:
-    """A setting that some choices have.
-
-    Attributes
-    ----------
-    key : str
-        Its key in the settings, within the section of the choice.
-    default : float, int or str
-        The value when the key is not set; its type is the type of the setting.
-    description : str
-        The comment of `fedpdm config show`.
-    argument : str
-        The name of the factory's argument; empty: the key.
-    limits : mapping
-        "gt", "ge", "lt" or "le", as in pydantic.
-    values : tuple of str
-        The words that are allowed; empty: any value of the type.
-    """
-
-    key: str
-    default: float | int | str
-    description: str
-    argument: str = ""
-    limits: Mapping[str, float] = field(default_factory=dict)
-    values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One row: something that can be chosen by its name.
-
-    Attributes
-    ----------
-    name : str
-        The word for it in the settings.
-    title : str
-        What reports and figures call it.
-    make : str or callable
-        The factory, or where it is: "package.module:function". It takes the options as keyword arguments.
-    options : tuple of Option
-        Its settings. Choices may share an option.
-    summary : str
-        What it does, in one sentence.
-    """
-
-    name: str
-    title: str
-    make: str | Callable[..., Any]
-    options: tuple[Option, ...] = ()
-    summary: str = ""
-
-    def factory(self) -> Callable[..., Any]:
-        """Import and return the function that makes it."""
-        if not isinstance(self.make, str):
-            return self.make
-        return _find(self.make, self.name)
-
-    def arguments(self, settings: object = None) -> dict[str, Any]:
-        """Return the factory's arguments: the options' values in a section or mapping of settings, else their defaults."""
-        given = settings if isinstance(settings, Mapping) else {} if settings is None else vars(settings)
-        return {option.argument or option.key: given.get(option.key, option.default) for option in self.options}
-
-    def build(self, settings: object = None) -> Any:
-        """Make it with the options' values in these settings."""
-        return self.factory()(**self.arguments(settings))
-
-
-@dataclass(frozen=True)
-class AlgorithmChoice(Choice):
-    """A federated algorithm: the factory returns a `fedpdm.algorithms.Algorithm`.
-
-    Attributes
-    ----------
-    stateless : bool
-        Neither a client nor the server keeps anything about a client between rounds, so cohorts may change in every round.
-    """
-
-    stateless: bool = False
-
-
-@dataclass(frozen=True)
-class LossChoice(Choice):
-    """A loss: the factory takes `clip` beside its options and returns a `fedpdm.problem.Loss`.
-
-    Attributes
-    ----------
-    target : str
-        "classes" or "number": the kind of label that it learns. The `Loss` says the same.
-    """
-
-    target: str = "classes"
-
-
-@dataclass(frozen=True)
-class PenaltyChoice(Choice):
-    """A penalty: the factory returns a `fedpdm.problem.Penalty`.
-
-    Attributes
-    ----------
-    subgradient : bool
-        Whether it has a slope everywhere (zero at a kink), so that problem.penalty_by = "subgradient" may use it.
-    """
-
-    subgradient: bool = False
-
-
-@dataclass(frozen=True)
-class FeatureMapChoice(Choice):
-    """A public map of one example: the factory returns a `fedpdm.data.features.FeatureMap`.
-
-    Attributes
-    ----------
-    onnx : str, callable or None
-        The function, or where it is, that adds the map to an ONNX graph: `(graph, rows, feature_names, **options) -> node`,
-        with features and names without the bias. None: models behind this map cannot be exported to ONNX.
-    """
-
-    onnx: str | Callable[..., str] | None = None
-
-    def onnx_nodes(self) -> Callable[..., str]:
-        """Return the function that adds the map to an ONNX graph."""
-        if self.onnx is None:
-            raise ConfigError(f"The feature map {self.name!r} has no ONNX form: its row must name one (onnx=...). Use csv.")
-        return self.onnx if callable(self.onnx) else _find(self.onnx, self.name)
 
 
 Row = TypeVar("Row", bound=Choice)
@@ -181,16 +52,21 @@ class Table(Mapping[str, Row], Generic[Row]):
             raise ConfigError(f"Unknown {self.kind} {name!r}: choose {spelled(tuple(self))}.")
         return self[name]
 
+    def added(self) -> list[Row]:
+        """Return the rows of other packages."""
+        return [row for row in self.values() if row.name not in self.built_in]
+
     def options(self) -> dict[str, Option]:
         """Return the options of all rows by key."""
         return {option.key: option for row in self.values() for option in row.options}
 
     def markdown(self, section: str) -> list[str]:
         """Return the lines of a table in Markdown; `section` is that of the options in the settings."""
-        lines = ["| name | title | what it does | options and defaults |", "|---|---|---|---|"]
+        has_options = bool(self.options())
+        lines = ["| name | title | what it does |" + " options and defaults |" * has_options, "|---" * (3 + has_options) + "|"]
         for row in self.values():
             options = ", ".join(f"`{section}.{option.key}` = {option.default}" for option in row.options)
-            lines.append(f"| `{row.name}` | {row.title} | {row.summary} | {options} |")
+            lines.append(f"| `{row.name}` | {row.title} | {row.summary} |" + f" {options} |" * has_options)
         return lines
 
     def users(self, key: str) -> list[str]:
@@ -237,8 +113,9 @@ def register(row: Choice) -> None:
 
     Parameters
     ----------
-    row : AlgorithmChoice, LossChoice, PenaltyChoice or FeatureMapChoice
-        The row. To add the same row again changes nothing; another row of the same name is refused.
+    row : Choice
+        A row of one of the kinds in `fedpdm.choices`. To add the same row again changes nothing; another row of the same
+        name is refused.
 
     Examples
     --------
@@ -295,15 +172,6 @@ def _check(row: Choice, table: "Table[Any]") -> None:
     for option in row.options:
         if known.get(option.key, option) != option:
             raise ConfigError(f"Another row declares the option {option.key!r} of {row.name!r} differently: rename its key.")
-
-
-def _find(place: str, name: str) -> Callable[..., Any]:
-    """Import "package.module:function"."""
-    module, _, attribute = place.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"The row of {name!r} names {place!r}, which cannot be imported: {error}.") from None
 
 
 _state = {"plugins": "unread"}

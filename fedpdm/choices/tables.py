@@ -1,26 +1,24 @@
-"""The one table of everything with a name: algorithms, losses, penalties and feature maps, with their options.
+"""The rows that come with this package.
 
-A row holds the name, the title, the options with their defaults, and the place of the function that makes it. Settings, policy,
-command line, report, studies and documentation read these tables. Nothing here imports JAX: a function is imported when it is
-first used. Another package adds rows with `register`, or names them as an entry point of the group "fedpdm.plugins".
+A row says the name, the title, the options with their defaults, and where the function is that makes it. Nothing here imports
+JAX: a function is imported when it is first used.
 """
 
 import re
 
-from fedpdm.registry import (
+from fedpdm.choices.registry import Table
+from fedpdm.choices.rows import (
     AlgorithmChoice,
-    Choice,
+    CommandChoice,
     FeatureMapChoice,
     LossChoice,
+    MetricChoice,
     Option,
     PenaltyChoice,
-    Table,
-    register,
-    unregister,
 )
 
-__all__ = ["Option", "Choice", "AlgorithmChoice", "LossChoice", "PenaltyChoice", "FeatureMapChoice"]
-__all__ += ["ALGORITHMS", "LOSSES", "PENALTIES", "FEATURE_MAPS", "register", "unregister", "is_table"]
+__all__ = ["ALGORITHMS", "COMMANDS", "FEATURE_MAPS", "GAMMA", "LOSSES", "METRICS", "PENALTIES"]
+__all__ += ["SCATTERING_CENTRE", "SERVER_RULE", "is_table"]
 
 RHO = Option("rho", 1.0, "weight rho of the proximal term", limits={"gt": 0})
 MU = Option("mu", 0.1, "weight mu of the proximal term", limits={"ge": 0})
@@ -152,6 +150,67 @@ FEATURE_MAPS: Table[FeatureMapChoice] = Table(
             "Tables: hat functions over public knots, and indicators of levels.",
             f"{_NODES}:piecewise",
         ),
+    ],
+)
+
+
+_CLASSES = "fedpdm.metrics.classes"
+METRICS: Table[MetricChoice] = Table(
+    "metric",
+    [
+        MetricChoice("accuracy", "Accuracy", f"{_CLASSES}:accuracy", (), "share of test rows in the right class"),
+        MetricChoice(
+            "majority-rate", "Majority rate", f"{_CLASSES}:majority_rate", (), "accuracy of always naming the largest class"
+        ),
+        MetricChoice(
+            "balanced-accuracy", "Balanced accuracy", f"{_CLASSES}:balanced_accuracy", (), "mean of the classes' recalls"
+        ),
+        MetricChoice(
+            "auc",
+            "AUC",
+            f"{_CLASSES}:auc",
+            (),
+            "chance that a row of the class has a higher score than one of the rest; of several classes the mean",
+        ),
+        MetricChoice(
+            "log-loss",
+            "Log loss",
+            f"{_CLASSES}:log_loss",
+            (),
+            "mean of minus the logarithm of the true class's probability; lower is better",
+            lower_is_better=True,
+        ),
+        MetricChoice(
+            "brier",
+            "Brier score",
+            f"{_CLASSES}:brier",
+            (),
+            "mean squared distance of the probabilities from the truth; lower is better",
+            lower_is_better=True,
+        ),
+    ],
+)
+
+_CLI = "fedpdm.cli"
+COMMANDS: Table[CommandChoice] = Table(
+    "command",
+    [
+        CommandChoice(name, "", f"{_CLI}.{place}")
+        for name, place in (
+            ("run", "run:run_command"),
+            ("report", "run:report_command"),
+            ("predict", "tables:predict"),
+            ("export", "tables:export"),
+            ("compare", "studies:compare_command"),
+            ("reproduce", "studies:reproduce_command"),
+            ("privacy", "privacy:privacy_app"),
+            ("flower", "flower:flower_app"),
+            ("data", "data:data_app"),
+            ("features", "features:features_app"),
+            ("config", "settings:config_app"),
+            ("presets", "settings:presets"),
+            ("theory", "theory:theory_command"),
+        )
     ],
 )
 

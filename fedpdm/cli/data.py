@@ -1,0 +1,88 @@
+"""The commands `fedpdm data fetch`, `fedpdm data info` and `fedpdm data schema`."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fedpdm.cli.options import DataDirOption
+from fedpdm.errors import ConfigError
+
+__all__ = ["data_app"]
+
+data_app = typer.Typer(no_args_is_help=True, help="Get and describe data sets.")
+
+SCHEMA_COMMENT = """What the columns of {table} are, read off its rows.
+Under privacy.mechanism = "sound" nothing here may tell about the rows: put in bounds and levels that are known without them,
+and take the line from_rows out.
+kind is "number" (cut to [low, high]; missing_column = true adds an indicator of missing ones), "category" (an indicator per
+level) or "ignored"."""
+
+
+RELEASE_COMMENT = """What the columns of {table} are, read off its rows with noise: differential privacy for one row, with the
+epsilon and delta of [cost], under adding or removing it. A run with this schema counts them in its budget.
+To make another one is another release: keep this one."""
+
+
+@data_app.command("fetch")
+def data_fetch(name: str, data_dir: DataDirOption = None) -> None:
+    """Get a data set into the cache, with its checksums verified.
+
+    \b
+    Example:
+      fedpdm data fetch mnist
+    """
+    from fedpdm.data import load_dataset
+
+    dataset = load_dataset(name, data_dir=data_dir)
+    print(f"{name}: {len(dataset.labels)} training and {len(dataset.test_labels)} test examples are ready.")
+
+
+@data_app.command("info")
+def data_info(name: str, data_dir: DataDirOption = None) -> None:
+    """Describe a data set: examples, features, classes, where it comes from.
+
+    \b
+    Example:
+      fedpdm data info digits
+    """
+    from fedpdm.data import describe
+
+    print(describe(name, data_dir=data_dir))
+
+
+@data_app.command("schema")
+def schema(
+    table: Annotated[str, typer.Argument(help="A CSV, Parquet, NPZ or LibSVM file.")],
+    label: Annotated[str, typer.Option(help="The column to predict.")],
+    client_column: Annotated[str | None, typer.Option(help="The column that says whose row it is.")] = None,
+    unit: Annotated[str | None, typer.Option(help="The column that names the person that a row is about.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Read the rows with noise: the budget of this release.")] = None,
+    delta: Annotated[float, typer.Option(help="Delta of that release.")] = 1e-6,
+    features: Annotated[int | None, typer.Option(help="With --epsilon, of a LibSVM file: the number of its columns.")] = None,
+) -> None:
+    """Print what the columns of a table are, as TOML, to look at, to change, and to pass as --schema.
+
+    \b
+    Example:
+      fedpdm data schema people.csv --label income --client-column hospital > people.schema.toml
+    """
+    from fedpdm.data.schema import to_toml
+    from fedpdm.data.schema_inference import infer_schema
+    from fedpdm.data.tables import read_table
+
+    if epsilon is None:
+        found, comment = infer_schema(read_table(table), label, client_column, unit), SCHEMA_COMMENT
+    elif unit is not None:
+        raise ConfigError(
+            f"--unit {unit} does not go with --epsilon: a schema that is read with noise covers one row, not all rows of one "
+            f"{unit}; leave --epsilon out, and put in what is known without the rows"
+        )
+    else:
+        from fedpdm.privacy.schema_release import release_schema
+
+        found = release_schema(read_table(table), label, client_column, epsilon, delta, features=features)
+        comment = RELEASE_COMMENT
+    for note in found.notes:
+        print(note, file=sys.stderr)
+    print(to_toml(found.schema, comment.format(table=table)), end="")
