@@ -2,14 +2,15 @@
 
 from pathlib import Path
 
-from fedpdm.choices import ALGORITHMS, FEATURE_MAPS, LOSSES, METRICS, PENALTIES
+from fedpdm.choices import AGGREGATES, ALGORITHMS, FEATURE_MAPS, LOSSES, METRICS, PENALTIES
 
 PAGE = Path(__file__).parents[1] / "docs" / "choices.md"
 
 
 def with_tables(page: str) -> str:
     """Fill in the tables between their marks."""
-    tables = (("algorithm", ALGORITHMS), ("problem", LOSSES), ("problem", PENALTIES), ("data", FEATURE_MAPS), ("", METRICS))
+    tables = (("algorithm", ALGORITHMS), ("algorithm", AGGREGATES), ("problem", LOSSES), ("problem", PENALTIES))
+    tables += (("data", FEATURE_MAPS), ("", METRICS))
     for section, table in tables:
         begin, end = f"<!-- {table.kind}: begin -->", f"<!-- {table.kind}: end -->"
         before, _, rest = page.partition(begin)

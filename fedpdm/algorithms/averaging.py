@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 from jax import Array
 
-from fedpdm.algorithms.base import Algorithm, Broadcast, Reports, element_wise_mean
+from fedpdm.algorithms.aggregate import Aggregator, element_wise_mean
+from fedpdm.algorithms.base import Algorithm, Broadcast, Reports
 from fedpdm.errors import ConfigError
 from fedpdm.problem.penalties import Penalty
 
@@ -17,7 +18,7 @@ class ServerState(NamedTuple):
     x0: Array
 
 
-def fedavg() -> Algorithm:
+def fedavg(*, aggregate: Aggregator = element_wise_mean) -> Algorithm:
     r"""Federated averaging.
 
     A client takes gradient steps on its own $f_i$ from $x_0$ and sends where it ends; the server takes the mean. With a
@@ -26,20 +27,25 @@ def fedavg() -> Algorithm:
 
     $$x_0 \leftarrow \mathrm{prox}_{\eta Q h}\Big(\frac1K \sum_{i \in S} x_i\Big).$$
 
+    Parameters
+    ----------
+    aggregate : Aggregator
+        How the server combines vectors.
+
     Returns
     -------
     Algorithm
-        The algorithm, which has no options.
+        The algorithm.
 
     References
     ----------
     McMahan, Moore, Ramage, Hampson, Agüera y Arcas: "Communication-efficient learning of deep networks from
     decentralized data", AISTATS 2017.
     """
-    return _averaging("fedavg", 0.0)
+    return _averaging("fedavg", 0.0, aggregate)
 
 
-def fedprox(*, mu: float) -> Algorithm:
+def fedprox(*, mu: float, aggregate: Aggregator = element_wise_mean) -> Algorithm:
     r"""FedAvg with $\frac\mu2 \|x - x_0\|^2$ in the local problem. With $\mu = 0$ it is FedAvg.
 
     The prox at the server has the length of a walk that the proximal term pulls back, $(1 - (1 - \eta\mu)^Q)/\mu$.
@@ -48,6 +54,8 @@ def fedprox(*, mu: float) -> Algorithm:
     ----------
     mu : float
         Weight of the proximal term, at least 0.
+    aggregate : Aggregator
+        How the server combines vectors.
 
     Returns
     -------
@@ -60,10 +68,10 @@ def fedprox(*, mu: float) -> Algorithm:
     """
     if not mu >= 0:
         raise ConfigError(f"Expected algorithm.mu={mu} >= 0: it is the weight of the proximal term.")
-    return _averaging("fedprox", mu)
+    return _averaging("fedprox", mu, aggregate)
 
 
-def _averaging(name: str, weight: float) -> Algorithm:
+def _averaging(name: str, weight: float, aggregate: Aggregator) -> Algorithm:
     def init_client(x0: Array) -> tuple[()]:
         return ()
 
@@ -77,6 +85,6 @@ def _averaging(name: str, weight: float) -> Algorithm:
         return (), x
 
     def server_update(state: ServerState, reports: Reports, penalty: Penalty) -> ServerState:
-        return ServerState(penalty.prox(element_wise_mean(reports.messages, reports.arrived(), reports.shares), reports.travel))
+        return ServerState(penalty.prox(aggregate(reports.messages, reports.arrived(), reports.shares), reports.travel))
 
     return Algorithm(name, weight, init_client, init_server, linear_term, client_update, server_update)

@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fedpdm.algorithms.aggregate import element_wise_mean
 from fedpdm.compression.exchange import Broadcast, Message, Reports, like
 from fedpdm.problem.penalties import Penalty
 
-__all__ = ["Algorithm", "Broadcast", "Reports", "element_wise_mean", "shared_sum", "replace_rows"]
+__all__ = ["Algorithm", "Broadcast", "Reports", "element_wise_mean", "shared_sum", "replace_rows", "hear"]
 
 # The state of a client and of the server is any pytree of arrays: the algorithm decides.
 State = Any
@@ -78,6 +79,8 @@ class Algorithm(NamedTuple):
         The field of the server's state that has one row per client, or None if there is none. It may have no rows at all. A
         simulator of many clients loads the participants' rows only, so `server_update` must find rows by `reports.clients`
         alone.
+    whole_table
+        `server_update` reads every row of the server's table, not only those of the participants.
     """
 
     name: str
@@ -94,38 +97,7 @@ class Algorithm(NamedTuple):
     model_vector: Callable[[Message], Array] = lambda message: jax.tree.leaves(message)[0]
     state_vector: Callable[[Message], Array] | None = None
     server_table: str | None = None
-
-
-def element_wise_mean(values: Array, present: Array, shares: Array | None = None) -> Array:
-    """Return the mean over the participants that are present, and zero where nobody is.
-
-    Parameters
-    ----------
-    values : Array
-        [participants, ...] one vector per participant.
-    present : Array
-        [participants] who is present, or of the shape of `values`: which coordinates of whom.
-    shares : Array, optional
-        [participants] weights of the mean. None: equal weights.
-
-    Returns
-    -------
-    Array
-        The mean, of the shape of one vector.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp
-    >>> element_wise_mean(jnp.array([[1.0], [3.0], [9.0]]), jnp.array([True, True, False])).tolist()
-    [2.0]
-    """
-    flags = like(present, values)
-    if shares is not None:
-        weights = jnp.where(flags, like(shares, values), 0.0)
-        total = jnp.sum(weights, axis=0)
-        return jnp.sum(weights * jnp.where(flags, values, 0.0), axis=0) / jnp.where(total > 0, total, 1.0)
-    count = jnp.maximum(jnp.sum(flags, axis=0), 1)
-    return jnp.sum(jnp.where(flags, values, 0.0), axis=0) / count
+    whole_table: bool = False
 
 
 def shared_sum(values: Array, present: Array, share: Array, shares: Array | None = None) -> Array:
@@ -168,3 +140,9 @@ def replace_rows(table: Array, clients: Array, rows: Array, present: Array) -> A
         The new table.
     """
     return table.at[clients].set(jnp.where(like(present, rows), rows, table[clients]))
+
+
+def hear(heard: Array, reports: Reports, share: Array) -> Array:
+    """`heard` (see `fedpdm.algorithms.aggregate.remembered`) after a round with these reports; `share` is 1/N."""
+    shares = jnp.broadcast_to(share, reports.present.shape) if reports.shares is None else reports.shares
+    return replace_rows(heard, reports.clients, shares, reports.present)

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from fedpdm.algorithms.base import Algorithm, Broadcast, Reports, element_wise_mean, shared_sum
+from fedpdm.algorithms.aggregate import Aggregator, element_wise_mean, remembered
+from fedpdm.algorithms.base import Algorithm, Broadcast, Reports, hear, replace_rows, shared_sum
 from fedpdm.errors import ConfigError
 from fedpdm.problem.penalties import Penalty
 
@@ -24,9 +25,11 @@ class ServerState(NamedTuple):
     x0: Array
     slope: Array  # h
     share: Array  # 1/N
+    memory: Array | None = None  # h_i of every client, if they are not simply averaged
+    heard: Array | None = None  # see `remembered`
 
 
-def feddyn(*, alpha: float) -> Algorithm:
+def feddyn(*, alpha: float, aggregate: Aggregator = element_wise_mean) -> Algorithm:
     r"""Federated learning with dynamic regularisation (FedDyn).
 
     A client works on $f_i(x) - \langle h_i, x\rangle + \frac\alpha2\|x - x_0\|^2$ (so $v_i = -h_i$, $w = \alpha$), moves
@@ -38,10 +41,15 @@ def feddyn(*, alpha: float) -> Algorithm:
     where the sum for h is divided by all N clients, not by the participants, and the prox is of the penalty (not of the
     vector h). With dense messages it is FedPDM with the server rule "dual-memory" and $\rho = \alpha$.
 
+    With another `aggregate` than the mean it takes the place of both means, and the server keeps every $h_i$, which it knows
+    from the messages.
+
     Parameters
     ----------
     alpha : float
         Weight of the proximal term, above 0.
+    aggregate : Aggregator
+        How the server combines vectors.
 
     Returns
     -------
@@ -52,6 +60,7 @@ def feddyn(*, alpha: float) -> Algorithm:
     ----------
     Acar, Zhao, Navarro, Mattina, Whatmough, Saligrama: "Federated learning based on dynamic regularization", ICLR 2021.
     """
+    plain = aggregate is element_wise_mean
     if not alpha > 0:
         raise ConfigError(f"Expected algorithm.alpha={alpha} > 0: it is the weight of the proximal term.")
 
@@ -59,7 +68,8 @@ def feddyn(*, alpha: float) -> Algorithm:
         return ClientState(jnp.zeros_like(x0))
 
     def init_server(x0: Array, clients: int) -> ServerState:
-        return ServerState(x0, jnp.zeros_like(x0), jnp.float32(1 / clients))
+        rows = () if plain else (jnp.zeros((clients, *x0.shape)), jnp.zeros(clients))
+        return ServerState(x0, jnp.zeros_like(x0), jnp.float32(1 / clients), *rows)
 
     def linear_term(state: ClientState, broadcast: Broadcast) -> Array:
         return -state.slope
@@ -69,10 +79,16 @@ def feddyn(*, alpha: float) -> Algorithm:
 
     def server_update(state: ServerState, reports: Reports, penalty: Penalty) -> ServerState:
         x, arrived = reports.messages, reports.arrived()
-        shares = None if reports.shares is None else alpha * reports.shares
-        slope = state.slope - shared_sum(x - state.x0, arrived, alpha * state.share, shares)
-        x0 = penalty.prox(element_wise_mean(x, arrived, reports.shares) - slope / alpha, 1 / alpha)
-        return ServerState(x0, slope, state.share)
+        memory, heard = state.memory, state.heard
+        if memory is None or heard is None:
+            shares = None if reports.shares is None else alpha * reports.shares
+            slope = state.slope - shared_sum(x - state.x0, arrived, alpha * state.share, shares)
+        else:
+            memory = replace_rows(memory, reports.clients, memory[reports.clients] - alpha * (x - state.x0), arrived)
+            heard = hear(heard, reports, state.share)
+            slope = remembered(aggregate, memory, heard)
+        x0 = penalty.prox(aggregate(x, arrived, reports.shares) - slope / alpha, 1 / alpha)
+        return ServerState(x0, slope, state.share, memory, heard)
 
     return Algorithm(
         "feddyn",
@@ -83,4 +99,6 @@ def feddyn(*, alpha: float) -> Algorithm:
         client_update,
         server_update,
         state_vector=lambda message: message,
+        server_table=None if plain else "memory",
+        whole_table=not plain,
     )

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from fedpdm.algorithms.base import Algorithm, Broadcast, Reports, element_wise_mean, replace_rows, shared_sum
+from fedpdm.algorithms.aggregate import Aggregator, element_wise_mean, remembered
+from fedpdm.algorithms.base import Algorithm, Broadcast, Reports, hear, replace_rows, shared_sum
 from fedpdm.choices import SERVER_RULE
 from fedpdm.errors import ConfigError
 from fedpdm.problem.metric import prox_in_metric
@@ -34,10 +35,16 @@ class ServerState(NamedTuple):
     share: Array  # 1/N
     rho: Array | None = None  # of the next round, if it adapts
     round: Array | None = None  # rounds so far, if rho adapts
+    heard: Array | None = None  # see `remembered`; None: the memory is simply averaged
 
 
 def fedpdm(
-    *, rho: float, server_rule: str = str(SERVER_RULE.default), adaptive: bool = False, metric: Array | None = None
+    *,
+    rho: float,
+    server_rule: str = str(SERVER_RULE.default),
+    adaptive: bool = False,
+    metric: Array | None = None,
+    aggregate: Aggregator = element_wise_mean,
 ) -> Algorithm:
     r"""Federated primal-dual method.
 
@@ -69,6 +76,8 @@ def fedpdm(
     $(\rho M)^{-1}$ that of $1/\rho$ in y, and the prox is the one in this metric. With the features' own second moments it
     undoes their correlations, as a change of variables would, and leaves the coordinates of the penalty as they are.
 
+    An `aggregate` takes the place of every mean over clients; that over all N is then over those that were heard.
+
     Parameters
     ----------
     rho : float
@@ -79,6 +88,8 @@ def fedpdm(
         Whether the server changes rho.
     metric : Array, optional
         The matrix M [features, features]. None: the identity.
+    aggregate : Aggregator
+        How the server combines vectors.
 
     Returns
     -------
@@ -90,6 +101,7 @@ def fedpdm(
     Li, Huang, Wang, Chi, Quek: "Privacy-preserving Federated Primal-Dual Learning for Non-convex and Non-smooth Problems with
     Model Sparsification", Algorithm 1.
     """
+    whole_table = aggregate is not element_wise_mean and server_rule != "participants"
     if not rho > 0:
         raise ConfigError(f"Expected algorithm.rho={rho} > 0: it is the weight of the proximal term.")
     if server_rule not in SERVER_RULE.values:
@@ -122,7 +134,9 @@ def fedpdm(
         changing = (jnp.float32(rho), jnp.int32(0)) if adaptive else ()
         rows = 0 if server_rule == "participants" else clients
         start = x0 if server_rule == "cached" else jnp.zeros_like(x0)
-        return ServerState(x0, jnp.broadcast_to(start, (rows, *x0.shape)), start, jnp.float32(1 / clients), *changing)
+        return ServerState(x0, jnp.broadcast_to(start, (rows, *x0.shape)), start, jnp.float32(1 / clients), *changing)._replace(
+            heard=jnp.zeros(clients) if whole_table else None
+        )
 
     def linear_term(state: ClientState, broadcast: Broadcast) -> Array:
         return -state.dual
@@ -135,20 +149,24 @@ def fedpdm(
     def server_update(state: ServerState, reports: Reports, penalty: Penalty) -> ServerState:
         y, arrived, shares = reports.messages, reports.arrived(), reports.shares
         if server_rule == "participants":
-            return state._replace(x0=prox(penalty, element_wise_mean(y, arrived, shares), 1 / rho, state.x0))
+            return state._replace(x0=prox(penalty, aggregate(y, arrived, shares), 1 / rho, state.x0))
         weight = rho if state.rho is None else state.rho
         known = state.memory[reports.clients]
         news = y if server_rule == "cached" else (known + weight * forth(state.x0 - y)) / 2
         memory = replace_rows(state.memory, reports.clients, news, arrived)
-        mean = state.mean + shared_sum(news - known, arrived, state.share, shares)
+        heard = None if state.heard is None else hear(state.heard, reports, state.share)
+        if heard is None:
+            mean = state.mean + shared_sum(news - known, arrived, state.share, shares)
+        else:
+            mean = aggregate(memory, heard > 0, heard) if server_rule == "cached" else remembered(aggregate, memory, heard)
         x = y if server_rule == "cached" else y + back(news) / weight
-        u = mean if server_rule == "cached" else element_wise_mean(x, arrived, shares) - back(mean) / weight
+        u = mean if server_rule == "cached" else aggregate(x, arrived, shares) - back(mean) / weight
         x0 = prox(penalty, u, 1 / weight, state.x0)
-        after = state._replace(x0=x0, memory=memory, mean=mean)
+        after = state._replace(x0=x0, memory=memory, mean=mean, heard=heard)
         if state.rho is None or state.round is None:
             return after
         residuals = relative_residuals(
-            x, news, forth(x0 - state.x0), x0, state.rho, lambda v: element_wise_mean(v, reports.present, shares)
+            x, news, forth(x0 - state.x0), x0, state.rho, lambda v: aggregate(v, reports.present, shares)
         )
         return after._replace(rho=balanced(state.rho, rho, state.round, *residuals), round=state.round + 1)
 
@@ -163,6 +181,7 @@ def fedpdm(
         broadcast=lambda state: Broadcast(state.x0, weight=state.rho),
         metric=metric,
         server_table="memory",
+        whole_table=whole_table,
         gain=lambda travel: 2.0,  # y = x - lambda/rho, and lambda moves by -rho when x moves by 1
     )
 

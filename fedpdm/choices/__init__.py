@@ -1,6 +1,6 @@
 """The one table of what can be chosen by name, with options and defaults.
 
-There is a table for each kind: algorithms, losses, penalties, feature maps, metrics and commands. Settings,
+There is a table for each kind: algorithms, aggregates, losses, penalties, feature maps, metrics and commands. Settings,
 policy, command line, report, studies and documentation read them. Another package adds rows with `register`, or names them as
 an entry point of the group "fedpdm.plugins".
 """
@@ -18,6 +18,7 @@ from fedpdm.choices.rows import (
     PenaltyChoice,
 )
 from fedpdm.choices.tables import (
+    AGGREGATES,
     ALGORITHMS,
     COMMANDS,
     FEATURE_MAPS,
@@ -32,5 +33,5 @@ from fedpdm.choices.tables import (
 
 __all__ = ["Option", "Choice", "AlgorithmChoice", "AggregateChoice", "LossChoice", "PenaltyChoice", "FeatureMapChoice"]
 __all__ += ["MetricChoice", "CommandChoice", "Table", "register", "unregister", "on_change", "spelled", "is_table"]
-__all__ += ["ALGORITHMS", "LOSSES", "PENALTIES", "FEATURE_MAPS", "METRICS", "COMMANDS"]
+__all__ += ["AGGREGATES", "ALGORITHMS", "LOSSES", "PENALTIES", "FEATURE_MAPS", "METRICS", "COMMANDS"]
 __all__ += ["GAMMA", "SCATTERING_CENTRE", "SERVER_RULE"]

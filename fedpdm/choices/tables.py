@@ -8,6 +8,7 @@ import re
 
 from fedpdm.choices.registry import Table
 from fedpdm.choices.rows import (
+    AggregateChoice,
     AlgorithmChoice,
     CommandChoice,
     FeatureMapChoice,
@@ -17,7 +18,7 @@ from fedpdm.choices.rows import (
     PenaltyChoice,
 )
 
-__all__ = ["ALGORITHMS", "COMMANDS", "FEATURE_MAPS", "GAMMA", "LOSSES", "METRICS", "PENALTIES"]
+__all__ = ["AGGREGATES", "ALGORITHMS", "COMMANDS", "FEATURE_MAPS", "GAMMA", "LOSSES", "METRICS", "PENALTIES"]
 __all__ += ["SCATTERING_CENTRE", "SERVER_RULE", "is_table"]
 
 RHO = Option("rho", 1.0, "weight rho of the proximal term", limits={"gt": 0})
@@ -66,6 +67,33 @@ ALGORITHMS: Table[AlgorithmChoice] = Table(
             "fedpdm.algorithms.dynamic:feddyn",
             (ALPHA,),
             "A proximal term and a linear one that follows the client's gradient.",
+        ),
+    ],
+)
+
+TRIM = Option("trim", 0.1, "share of the weight that is left out at each end", limits={"ge": 0, "lt": 0.5})
+
+_AGGREGATES = "fedpdm.algorithms.aggregate"
+AGGREGATES: Table[AggregateChoice] = Table(
+    "aggregate",
+    [
+        AggregateChoice("mean", "mean", f"{_AGGREGATES}:mean", (), "The mean of what arrived. One client can move it."),
+        AggregateChoice(
+            "trimmed-mean",
+            "trimmed mean",
+            f"{_AGGREGATES}:trimmed_mean",
+            (TRIM,),
+            "The mean of every coordinate without its smallest and its largest values.",
+            "the share that is left out at each end",
+        ),
+        AggregateChoice("median", "median", f"{_AGGREGATES}:median", (), "The median of every coordinate.", "less than half"),
+        AggregateChoice(
+            "geometric-median",
+            "geometric median",
+            f"{_AGGREGATES}:geometric_median",
+            (),
+            "The vector with the least sum of distances to all messages.",
+            "less than half",
         ),
     ],
 )

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from fedpdm.choices import ALGORITHMS, FEATURE_MAPS, LOSSES, PENALTIES, Option, spelled
+from fedpdm.choices import AGGREGATES, ALGORITHMS, FEATURE_MAPS, LOSSES, PENALTIES, Option, spelled
 
-__all__ = ["OneOf", "AlgorithmName", "LossName", "PenaltyName", "FeatureMapName", "field_of"]
+__all__ = ["OneOf", "AlgorithmName", "AggregateName", "LossName", "PenaltyName", "FeatureMapName", "field_of"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class OneOf:
 
 
 AlgorithmName = Annotated[str, OneOf((ALGORITHMS,))]
+AggregateName = Annotated[str, OneOf((AGGREGATES,))]
 LossName = Annotated[str, OneOf((LOSSES,))]
 PenaltyName = Annotated[str, OneOf((PENALTIES,))]
 FeatureMapName = Annotated[str, OneOf((FEATURE_MAPS, ("auto",)))]

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
-from fedpdm.choices import ALGORITHMS, FEATURE_MAPS, GAMMA, LOSSES, PENALTIES, Table, is_table, on_change
+from fedpdm.choices import AGGREGATES, ALGORITHMS, FEATURE_MAPS, GAMMA, LOSSES, PENALTIES, Table, is_table, on_change
 from fedpdm.config.exact import check_exact
-from fedpdm.config.names import AlgorithmName, FeatureMapName, LossName, OneOf, PenaltyName, field_of
+from fedpdm.config.names import AggregateName, AlgorithmName, FeatureMapName, LossName, OneOf, PenaltyName, field_of
 from fedpdm.errors import ConfigError
 
 __all__ = ["Config", "Section"]
@@ -146,6 +146,10 @@ class AlgorithmSection(Section):
     metric: Literal["plain", "moments"] = Field(
         default="plain",
         description='fedpdm: "plain" distances, or by the second "moments" of all clients\' features: undoes correlations',
+    )
+
+    aggregate: AggregateName = Field(
+        default="mean", description="how the server combines messages; all but the mean withstand some hostile clients"
     )
 
     if TYPE_CHECKING:  # the algorithms' options, which `place_options` adds
@@ -358,6 +362,7 @@ PLACES: tuple[tuple[type[Section], str, Table[Any], bool], ...] = (
     (ProblemSection, "loss", LOSSES, True),
     (ProblemSection, "penalty_by", PENALTIES, False),
     (AlgorithmSection, "name", ALGORITHMS, True),
+    (AlgorithmSection, "aggregate", AGGREGATES, True),
 )
 WRITTEN = {section: dict(section.model_fields) for section, *_ in PLACES}  # the fields that stand in the classes above
 

@@ -1,6 +1,7 @@
 """From settings to problem, algorithm, links and mechanism."""
 
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from fedpdm.algorithms import Algorithm, LocalPlan
-from fedpdm.choices import ALGORITHMS, LOSSES, PENALTIES
+from fedpdm.choices import AGGREGATES, ALGORITHMS, LOSSES, PENALTIES
 from fedpdm.compression.links import Links, support_radius
 from fedpdm.config import Config
 from fedpdm.data import Federation
@@ -48,9 +49,16 @@ def build_penalty(config: Config, clients: int) -> Penalty:
 
 
 def build_algorithm(config: Config, metric: Array | None = None) -> Algorithm:
-    """Make the algorithm with its options, and with the metric if it takes one."""
-    row = ALGORITHMS.row(config.algorithm.name)
+    """Make the algorithm with its options, and with the metric and the aggregate where they are not the plain ones."""
+    row, chosen = ALGORITHMS.row(config.algorithm.name), AGGREGATES.row(config.algorithm.aggregate)
     options = row.arguments(config.algorithm) | ({} if metric is None else {"metric": metric})
+    if chosen.name != "mean":
+        if "aggregate" not in inspect.signature(row.factory()).parameters:
+            raise ConfigError(
+                f"algorithm.aggregate={chosen.name} does not go with algorithm.name={row.name}, whose factory takes no "
+                "aggregate: use mean, or give it that argument (docs/developer/add-an-algorithm.md)."
+            )
+        options["aggregate"] = chosen.build(config.algorithm)
     return row.factory()(**options)
 
 

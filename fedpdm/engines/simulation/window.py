@@ -66,6 +66,12 @@ class Window:
                 f"{federation.clients} clients with {one} bytes of state each are brought in when they take part, but {what} "
                 "needs all of them at once: set rounds.all_first=false and metrics.diagnose_every=0."
             )
+        if self.stores and setup.algorithm.whole_table:
+            raise ConfigError(
+                f"{federation.clients} clients with {one} bytes of state each are brought in when they take part, but the "
+                "aggregate needs what every client last said: set algorithm.aggregate=mean, or take an algorithm that keeps no "
+                "state (fedavg, fedprox)."
+            )
         self.data = DeviceData((), (), ()) if self.brings_data else self._with_grams(self._on_device(slice(None)))
 
     def begin(self, schedule: Schedule) -> None:
