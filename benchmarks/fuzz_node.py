@@ -1,10 +1,11 @@
 """A hostile server against two clients whose data differ in one row: a million requests, and nothing that tells them apart.
 
     python benchmarks/fuzz_node.py --pairs 1000000 --out docs/results/benchmarks/fuzz_node.json
-    python benchmarks/fuzz_node.py --introductions 10000
+    python benchmarks/fuzz_node.py --introductions 10000 --out docs/results/benchmarks/introductions.json
 
-The requests are those of tests/flower/hostile_kit.py. The second form sends so many introductions with ever new jobs to one
-client, and says how much disk and memory that took.
+The requests are those of tests/flower/hostile_kit.py. They come in batches, each with a seed of its own; the file is written
+after every batch, and a run that was stopped goes on behind the last one. A difference ends the run with what was sent.
+The second form sends so many introductions with ever new jobs to one client, and says how much disk and memory that took.
 """
 
 import argparse
@@ -12,55 +13,98 @@ import contextlib
 import json
 import os
 import resource
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from functools import lru_cache
 from pathlib import Path
+from random import Random
 from typing import Any
-
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "flower"))
 
-from hostile_kit import JOBS, POLICY, ROWS, TEXTS, Pair, hostile
+from hostile_kit import JOBS, POLICY, TEXTS, hostile, neighbours
 
+from fedpdm.engines.flower.client import held_jobs
 from fedpdm.engines.flower.client.client import Node, introduce
 from fedpdm.engines.flower.client.node_data import NodeSource
-from fedpdm.engines.flower.job import parse_job
+from fedpdm.engines.flower.job import Job, parse_job
 from fedpdm.engines.flower.protocol import Meeting
+from fedpdm.errors import ConfigError
+from fedpdm.runs.folder import atomic_write
 
-IN_ONE = 100
+IN_ONE, IN_BATCH = 100, 5000
 
 
-def pairs(count: int) -> dict[str, Any]:
-    """Send so many requests to pairs of neighbours; a difference ends it with what was sent."""
-    codes: Counter[str] = Counter()
-
-    @settings(
-        max_examples=count // IN_ONE,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        database=None,
-        phases=[Phase.generate],
-    )
-    @given(st.data())
-    def run(data: st.DataObject) -> None:
-        rows = data.draw(ROWS)
-        pair = Pair(rows, data.draw(st.integers(0, len(rows) - 1)))
+def batch(seed: int, count: int) -> dict[str, Any]:
+    """Send so many requests to pairs of neighbours; a difference is an AssertionError."""
+    draw, codes, began = Random(seed), Counter[str](), time.process_time()
+    for _ in range(count // IN_ONE):
+        pair = neighbours(draw)
         try:
-            for asked in data.draw(st.lists(hostile(), min_size=IN_ONE, max_size=IN_ONE)):
+            for _ in range(IN_ONE):
+                asked = hostile(draw)
                 one, other = pair.ask(asked)
-                assert one == other, (one, other)
+                assert one == other, (seed, asked, one, other)
                 codes[(one if isinstance(asked, Meeting) else one[0]).refused or "answered"] += 1
-            assert len({json.dumps(kept) for kept in pair.kept()}) == 1
+            kept = pair.kept()
+            assert json.dumps(kept[0]) == json.dumps(kept[1]), (seed, kept)
         finally:
             pair.close()
+    seconds = round(time.process_time() - began, 1)
+    return {"seed": seed, "commit": _commit(), "pairs": sum(codes.values()), "cpu_seconds": seconds, "codes": dict(codes)}
 
-    began = time.perf_counter()
-    run()
-    return {"pairs": sum(codes.values()), "differences": 0, "codes": dict(codes), "seconds": round(time.perf_counter() - began)}
+
+def parsed(text: str) -> Job:
+    """As `parse_job`, with what it said before."""
+    said = _parsed(text)
+    if isinstance(said, Exception):
+        raise said
+    return said
+
+
+@lru_cache(maxsize=500)
+def _parsed(text: str) -> Job | ConfigError:
+    try:
+        return parse_job(text)
+    except ConfigError as error:
+        return error
+
+
+@lru_cache
+def _commit() -> str:
+    """Of the code that was loaded when the run began."""
+    told = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=Path(__file__).parent, capture_output=True, text=True)
+    return told.stdout.strip()
+
+
+def pairs(count: int, out: Path) -> dict[str, Any]:
+    """Batch after batch until the file has so many pairs."""
+    held_jobs.parse_job = parsed  # the same few offers again and again; it sees no row
+    _commit()
+    done: list[dict[str, Any]] = json.loads(out.read_text())["batches"] if out.exists() else []
+    while sum(each["pairs"] for each in done) < count:
+        done.append(batch(len(done), IN_BATCH))
+        atomic_write(out, (json.dumps(_summary(done), indent=1) + "\n").encode())
+    return {key: value for key, value in _summary(done).items() if key != "batches"}
+
+
+def _summary(batches: list[dict[str, Any]]) -> dict[str, Any]:
+    commits, codes = Counter[str](), Counter[str]()
+    for each in batches:
+        commits[each["commit"]] += each["pairs"]
+        codes.update(each["codes"])
+    return {
+        "command": "python benchmarks/fuzz_node.py --pairs 1000000 --out docs/results/benchmarks/fuzz_node.json",
+        "pairs": sum(codes.values()),
+        "differences": 0,  # one would have ended the run
+        "pairs_by_commit": dict(commits),
+        "cpu_seconds": round(sum(each["cpu_seconds"] for each in batches)),
+        "codes": dict(codes.most_common()),
+        "batches": [{key: each[key] for key in ("seed", "commit", "pairs", "cpu_seconds", "codes")} for each in batches],
+    }
 
 
 def introductions(count: int) -> dict[str, Any]:
@@ -86,17 +130,18 @@ def introductions(count: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=0)
-    parser.add_argument("--introductions", type=int, default=0)
-    parser.add_argument("--out", type=Path)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--pairs", type=int)
+    what.add_argument("--introductions", type=int)
+    parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stderr(nowhere):  # the nodes' own logs
-        result = (pairs(arguments.pairs) if arguments.pairs else {}) | (
-            introductions(arguments.introductions) if arguments.introductions else {}
-        )
+        if arguments.pairs:
+            result = pairs(arguments.pairs, arguments.out)
+        else:
+            result = introductions(arguments.introductions)
+            atomic_write(arguments.out, (json.dumps(result, indent=2) + "\n").encode())
     print(json.dumps(result, indent=2))
-    if arguments.out:
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -246,6 +246,8 @@ def _print_history(report: dict[str, Any]) -> None:
             f"Job {job['job']} ({held}): epsilon = {job['epsilon_spent']:.4g}{most} spent, {job['messages']} messages, "
             f"{job['accepted']} of them known to be used, {job['evaluations']} evaluations{last}."
         )
+        if beyond := job["rows_beyond_slots"]:
+            print(f"  The data have {beyond} rows beyond this job's slots, which are not used: leave rows out.")
     if last := report["last_message"]:
         where = f"round {last['round'] + 1} of job {last['job']}"
         print(f"Last message: {where}, {last['size']} bytes, {last['status']}, {_when(last['made'])}.")

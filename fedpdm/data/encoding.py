@@ -179,6 +179,7 @@ def as_words(series: "polars.Series", declared: Sequence[str] = ()) -> "polars.S
     import polars as pl
 
     if series.dtype.is_numeric():
+        series = series.set((series == 0).fill_null(False), 0)  # -0 too: else one of the two would have the other's word
         values = series.drop_nulls().unique()
         if values.len() == 0:
             return series.cast(pl.String)

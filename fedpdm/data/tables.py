@@ -10,6 +10,7 @@ __all__ = [
     "table_from_bunch",
     "nearest",
     "number_word",
+    "npz_columns",
 ]
 
 import difflib
@@ -236,11 +237,23 @@ def _read_parquet(path: Path) -> "dict[str, polars.Series]":
 
 
 def _read_npz(path: Path) -> "dict[str, polars.Series]":
-    """An array of one dimension is a column; the columns of one of two are named by "feature_names", or NAME0, NAME1, ..."""
     with np.load(path, allow_pickle=False) as archive:
-        arrays = {key: archive[key] for key in archive.files}
+        return {key: _series(values, key) for key, values in npz_columns(archive).items()}
+
+
+def npz_columns(archive: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The columns of an NPZ file by name.
+
+    An array of one dimension is a column. The columns of one of two are named by "feature_names", or NAME0, NAME1, ...
+
+    Parameters
+    ----------
+    archive : mapping of str to ndarray
+        What `numpy.load` gives.
+    """
+    arrays = {key: archive[key] for key in archive}
     names = arrays.pop("feature_names", None)
-    columns: dict[str, Any] = {}
+    columns: dict[str, np.ndarray] = {}
     for key, array in arrays.items():
         if array.ndim == 1:
             columns[key] = array
@@ -251,7 +264,7 @@ def _read_npz(path: Path) -> "dict[str, polars.Series]":
             columns |= dict(zip(own, array.T, strict=True))
         else:
             raise DataError(f"array {key!r} has {array.ndim} dimensions; give 1 (a column) or 2 (examples, features)")
-    return {key: _series(values, key) for key, values in columns.items()}
+    return columns
 
 
 def _read_libsvm(path: Path) -> "dict[str, polars.Series]":

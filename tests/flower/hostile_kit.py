@@ -1,6 +1,7 @@
 """A hostile server's requests, and two clients whose data differ in one row: everything that can be seen must be equal.
 
-`tests/flower/test_flower_hostile.py` runs some thousands of pairs, `benchmarks/fuzz_node.py` a million.
+`tests/flower/test_flower_hostile.py` runs some thousands of pairs, `benchmarks/fuzz_node.py` a million. Everything is drawn
+from a `random.Random`, which in the tests is one of hypothesis.
 """
 
 import math
@@ -10,11 +11,11 @@ import tempfile
 import zlib
 from functools import lru_cache
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
 import tomlkit
-from hypothesis import strategies as st
 
 from fedpdm.compression.wire import encode, make_part
 from fedpdm.config import load_config
@@ -161,16 +162,21 @@ def _kept(node: Node) -> Kept:
 
 
 # Numbers that overflow, vanish, or are none.
-NUMBERS = st.sampled_from([0.0, 1.0, -0.5, 1e-45, 1e-300, 9e5, 1e7, 3e38, 1e308, math.inf, -math.inf, math.nan])
-ROWS = st.lists(
-    st.tuples(
-        st.lists(st.sampled_from([0.0, 0.3, -1.0, 2.0, 1e-42, 3e38, -3e38, math.inf, math.nan]), min_size=3, max_size=3),
-        st.sampled_from([0.0, 1.0, 1.0, 7.0, -1.0, 0.5, math.nan]),
-    ),
-    min_size=2,
-    max_size=SLOTS,
-)
-DIGESTS = st.sampled_from([job.digest for job in JOBS])
+NUMBERS = (0.0, 1.0, -0.5, 1e-45, 1e-300, 9e5, 1e7, 3e38, 1e308, math.inf, -math.inf, math.nan)
+CELLS = (0.0, 0.3, -1.0, 2.0, 1e-42, 3e38, -3e38, math.inf, math.nan)
+LABELS = (0.0, 1.0, 1.0, 7.0, -1.0, 0.5, math.nan)
+DIGESTS = tuple(job.digest for job in JOBS)
+
+
+def own_rows(draw: Random) -> list[tuple[list[float], float]]:
+    """A client's rows: one or more, up to two beyond the slots."""
+    return [([draw.choice(CELLS) for _ in range(FEATURES)], draw.choice(LABELS)) for _ in range(draw.randint(1, SLOTS + 2))]
+
+
+def neighbours(draw: Random) -> Pair:
+    """A pair of clients whose data differ in one row."""
+    rows = own_rows(draw)
+    return Pair(rows, draw.randint(0, len(rows) - 1))
 
 
 class Long(str):
@@ -181,55 +187,51 @@ class Long(str):
 
 
 HUGE = Long("x" * 10**7)
-BAD_NAMES = st.sampled_from(["", "0" * 63, "0" * 64, "G" * 64, "../../state", HUGE, "\ud800" * 64, "a/b", "\0" * 64])
-BAD_ROUNDS = st.sampled_from([-1, 2**31 - 1, 2**31, 10**400, -(10**30), 2**63, True, "3", None, 1.5])
+BAD_NAMES = ("", "0" * 63, "0" * 64, "G" * 64, "../../state", HUGE, "\ud800" * 64, "a/b", "\0" * 64)
+BAD_ROUNDS = (-1, 2**31 - 1, 2**31, 10**400, -(10**30), 2**63, True, "3", None, 1.5)
 
 
-@st.composite
-def vectors(draw: st.DrawFn) -> bytes:
+def vectors(draw: Random) -> bytes:
     """A model: of the right form with odd numbers, checksum and all, or garbage."""
-    kind = draw(st.sampled_from(["plain", "plain", "odd", "large", "size", "garbage", "empty"]))
+    kind = draw.choice(["plain", "plain", "odd", "large", "size", "garbage", "empty"])
     if kind == "empty":
         return b""
     if kind == "garbage":
-        return draw(st.binary(max_size=64))
-    columns = FEATURES if draw(st.booleans()) else 5
+        return bytes(draw.randint(0, 255) for _ in range(draw.randint(0, 64)))
+    columns = draw.choice([FEATURES, 5])
     values = np.full((CLASSES, columns + (kind == "size")), {"large": 9e5}.get(kind, 0.1), np.float32)
     data = bytearray(encode([make_part(values, np.ones(values.shape, bool))]))
     if kind == "odd":
         with np.errstate(over="ignore"):
-            data[-4:] = struct.pack("<f", np.float32(draw(NUMBERS)))
+            data[-4:] = struct.pack("<f", np.float32(draw.choice(NUMBERS)))
         data[8:12] = struct.pack("<I", zlib.crc32(bytes(data[12:]), zlib.crc32(bytes(data[:8]))))
     return bytes(data)
 
 
-@st.composite
-def requests(draw: st.DrawFn) -> Request:
+def request(draw: Random) -> Request:
     """A request for work: for a job that is held or not, in a round that is or is not, with some model."""
-    task = draw(st.sampled_from(["train", "train", "train", "evaluate"]))
-    accepted = draw(st.sampled_from(["last", "last", "last", "", "0" * 32]))
-    round_index = draw(st.integers(0, ROUNDS))
-    return Request(task, draw(DIGESTS), round_index, 0, accepted, draw(vectors()))
+    task = draw.choice(["train", "train", "train", "evaluate"])
+    accepted = draw.choice(["last", "last", "last", "", "0" * 32])
+    return Request(task, draw.choice(DIGESTS), draw.randint(0, ROUNDS), 0, accepted, vectors(draw))
 
 
-BAD_FIELDS: dict[str, st.SearchStrategy[Any]] = {
+BAD_FIELDS: dict[str, tuple[Any, ...]] = {
     "job": BAD_NAMES,
     "round": BAD_ROUNDS,
     "client": BAD_ROUNDS,
-    "task": st.sampled_from(["", "query", "\ud800", None]),
-    "accepted": st.sampled_from(["0" * 31, "../x", "Z" * 32, "\ud800", None, HUGE]),
-    "vectors": st.sampled_from([None, "text", 3]),
+    "task": ("", "query", "\ud800", None),
+    "accepted": ("0" * 31, "../x", "Z" * 32, "\ud800", None, HUGE),
+    "vectors": (None, "text", 3),
 }
-BAD_OFFERS = st.sampled_from(["", Long("x = [" * 2000), Long("[" * 5000), "\ud800"])
+BAD_OFFERS = ("", Long("x = [" * 2000), Long("[" * 5000), "\ud800")
 
 
-@st.composite
-def malformed(draw: st.DrawFn) -> Any:
+def malformed(draw: Random) -> Any:
     """A request with a field that no server of ours would send, or a meeting with one."""
-    if draw(st.booleans()):
-        return Meeting(draw(BAD_NAMES), draw(BAD_OFFERS))
-    field = draw(st.sampled_from(sorted(BAD_FIELDS)))
-    return Request("train", draw(DIGESTS), 0, 0, "", b"")._replace(**{field: draw(BAD_FIELDS[field])})
+    if draw.choice([False, True]):
+        return Meeting(draw.choice(BAD_NAMES), draw.choice(BAD_OFFERS))
+    field = draw.choice(sorted(BAD_FIELDS))
+    return Request("train", draw.choice(DIGESTS), 0, 0, "", b"")._replace(**{field: draw.choice(BAD_FIELDS[field])})
 
 
 HOSTILE: dict[str, dict[str, list[Any]]] = {
@@ -241,14 +243,13 @@ HOSTILE: dict[str, dict[str, list[Any]]] = {
 }
 
 
-@st.composite
-def offers(draw: st.DrawFn) -> Meeting:
+def offer(draw: Random) -> Meeting:
     """A job that the server makes up: its settings are hostile, or its digest is not its own, or it is fine."""
-    number = draw(st.integers(0, len(JOBS) - 1))
-    section = draw(st.sampled_from(sorted(HOSTILE)))
-    key = draw(st.sampled_from(sorted(HOSTILE[section])))
-    text = _changed(number, section, key, draw(st.sampled_from(HOSTILE[section][key])))
-    return Meeting(draw(st.sampled_from([JOBS[number].digest[::-1], "0" * 64, _digest(text)])), text)
+    number = draw.randint(0, len(JOBS) - 1)
+    section = draw.choice(sorted(HOSTILE))
+    key = draw.choice(sorted(HOSTILE[section]))
+    text = _changed(number, section, key, draw.choice(HOSTILE[section][key]))
+    return Meeting(draw.choice([JOBS[number].digest[::-1], "0" * 64, _digest(text)]), text)
 
 
 @lru_cache(maxsize=1000)
@@ -267,7 +268,11 @@ def _digest(text: str) -> str:
         return "0" * 64
 
 
-def hostile() -> st.SearchStrategy[Any]:
+def known(draw: Random) -> Meeting:
+    """A meeting about a job that is held."""
+    return Meeting(draw.choice(DIGESTS))
+
+
+def hostile(draw: Random) -> Any:
     """Whatever a hostile server may send."""
-    known = st.builds(Meeting, DIGESTS, st.just(""))
-    return st.one_of(malformed(), malformed(), malformed(), requests(), requests(), known, offers())
+    return draw.choice([malformed, malformed, malformed, request, request, known, offer])(draw)

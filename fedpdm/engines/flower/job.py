@@ -84,7 +84,7 @@ class Job(Section):
             raise ValueError('[evaluation] needs privacy.mechanism="sound": its counts are noised like every other release')
         return self
 
-    @property
+    @cached_property
     def config(self) -> Config:
         """The settings, with the number of participants that 0 stands for."""
         return resolve(self.settings)

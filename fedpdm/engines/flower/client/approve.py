@@ -93,6 +93,11 @@ def check_fit(source: NodeSource, job: Job, state_dir: Path) -> None:
     """Refuse, here and not to the server, data that do not fit the job."""
     check_schema(source, job)
     try:
-        load_examples(source, job, state_dir)
+        own = load_examples(source, job, state_dir)
     except UserError as error:
         raise UserError(f"The data do not fit job {job.digest[:12]}: {error}") from None
+    if own.beyond:
+        raise UserError(
+            f"The data do not fit job {job.digest[:12]}: {own.beyond} rows are beyond its {job.slots} slots. Leave rows "
+            "out, or take part in a job with more slots."
+        )

@@ -2,10 +2,15 @@
 
 What is prepared is kept in the state folder, in private files, one per job, and made again when the file has changed: a row
 that was deleted is in none of them from the next request on.
+
+A file with more rows than slots is refused where its owner is: by `approve` and when the node starts. A file that grows later
+is answered for all the same, since a refusal would tell the server how many rows there are: the first rows, in the order of the
+file, are dealt to the slots at random, and the others count as if they were not there (Lemma P of docs/privacy/proofs.md).
 """
 
 import hashlib
 import io
+import secrets
 import sys
 import zipfile
 from pathlib import Path
@@ -19,7 +24,7 @@ from fedpdm.engines.flower.protocol import Refused
 from fedpdm.errors import DataError
 from fedpdm.runs.folder import atomic_write
 
-__all__ = ["ClientExamples", "NodeSource", "load_examples", "check_schema", "forget_old_rows", "cut_norms"]
+__all__ = ["ClientExamples", "NodeSource", "load_examples", "check_schema", "beyond_slots", "forget_old_rows", "cut_norms"]
 
 FOLDER = "examples"
 MOST_KEPT = 4  # jobs whose examples are kept
@@ -37,13 +42,14 @@ class NodeSource(NamedTuple):
 class ClientExamples(NamedTuple):
     """A client's examples behind the public map, in the job's slots: empty ones are zero, `held_out` ones are not trained on.
 
-    All arrays have as many rows as there are slots, whatever the client has.
+    The first four have as many rows as there are slots, whatever the client has.
     """
 
     features: np.ndarray  # [slots, d] float32
     labels: np.ndarray  # [slots] int32
     filled: np.ndarray  # [slots] bool
     held_out: np.ndarray  # [slots] bool
+    beyond: np.ndarray  # [] int64, rows that found no slot: for the owner's eyes
 
 
 def load_examples(source: NodeSource, job: Job, folder: Path) -> ClientExamples:
@@ -60,6 +66,12 @@ def load_examples(source: NodeSource, job: Job, folder: Path) -> ClientExamples:
         old.unlink()
     atomic_write(path, content.getvalue())
     return examples
+
+
+def beyond_slots(folder: Path, job: Job) -> int:
+    """How many rows of the file found no slot when the job's examples were last prepared; 0 if they are not kept."""
+    kept = _read(folder / FOLDER / f"{job.digest[:32]}.npz", job)
+    return int(kept.beyond) if kept is not None else 0
 
 
 def forget_old_rows(source: NodeSource, folder: Path) -> None:
@@ -113,7 +125,7 @@ def _read(path: Path, job: Job) -> ClientExamples | None:
             kept = ClientExamples(*(arrays[name] for name in ClientExamples._fields))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
-    whole = kept.features.shape == (job.slots, job.width) and all(len(part) == job.slots for part in kept)
+    whole = kept.features.shape == (job.slots, job.width) and all(len(part) == job.slots for part in kept[:-1])
     return kept if whole else None
 
 
@@ -129,16 +141,26 @@ def _part(source: NodeSource, job: Job) -> ClientExamples:
 
 
 def _file(source: NodeSource, job: Job) -> ClientExamples:
-    from fedpdm.data.prepare import map_row
-
     check_schema(source, job)
     assert source.path is not None
     rows = _read_file(source.path, job)
-    names, features = tuple(job.features), np.zeros((len(rows.labels), job.width), np.float32)
+    good = rows.good[: job.slots]
+    names, features = tuple(job.features), np.zeros((len(good), job.width), np.float32)
     with np.errstate(all="ignore"):
-        for row in np.flatnonzero(rows.good):  # one at a time: in a batch the last digits of a row may depend on others
-            features[row] = map_row(job.config, rows.features[row], names)
+        for row in np.flatnonzero(good):  # one at a time: in a batch the last digits of a row may depend on others
+            features[row] = _mapped(job, rows.features[row], names)
     return _in_slots(features, rows.labels, rows.good, job, str(source.path))
+
+
+def _mapped(job: Job, row: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+    """One row behind the public map; NaN, so that its slot stays empty, if the map does not take it."""
+    from fedpdm.data.prepare import map_row
+
+    try:
+        return map_row(job.config, row, names)
+    except Exception as error:  # a plugin's map may raise whatever it likes at an odd row
+        _warn(f"the map does not take a row: {type(error).__name__}: {error}")
+        return np.full(job.width, np.nan, np.float32)
 
 
 def _read_file(path: Path, job: Job) -> Rows:
@@ -162,19 +184,34 @@ def _read_file(path: Path, job: Job) -> Rows:
 
 
 def _in_slots(features: np.ndarray, labels: np.ndarray, good: np.ndarray, job: Job, name: str) -> ClientExamples:
-    """The rows in the job's slots. A row that is malformed, or not finite behind the map, leaves its slot empty."""
-    if len(labels) > job.slots:
-        raise DataError(
-            f"{name or 'The data'} has more rows than the job's {job.slots} slots: leave rows out, or take no part."
-        )
-    filled = np.zeros(job.slots, bool)
-    filled[: len(labels)] = good & np.isfinite(features).all(axis=1) & (features != 0).any(axis=1)
+    """The first rows in the job's slots. One that is malformed, or not finite behind the map, leaves its slot empty."""
+    beyond = max(0, len(labels) - job.slots)
+    features, labels, good = features[: job.slots], labels[: job.slots], good[: job.slots]
+    own, filled = _order(job)[: len(labels)], np.zeros(job.slots, bool)
+    filled[own] = good & np.isfinite(features).all(axis=1) & (features != 0).any(axis=1)
     if lost := len(labels) - int(filled.sum()):
-        print(f"fedpdm: {name}: {lost} rows are malformed, without a label or not finite: they do not count.", file=sys.stderr)
+        _warn(f"{name}: {lost} rows are malformed, without a label or not finite: they do not count.")
+    if beyond:
+        _warn(f"{name}: {beyond} rows are beyond the job's {job.slots} slots and are not used: leave rows out.")
     slots, places = np.zeros((job.slots, features.shape[1]), np.float32), np.zeros(job.slots, np.int32)
-    slots[: len(labels)], places[: len(labels)] = features, labels
+    slots[own], places[own] = features, labels
     slots[~filled], places[~filled] = 0.0, 0
-    return ClientExamples(slots, places, filled, _held_out(slots, places, filled, job))
+    return ClientExamples(slots, places, filled, _held_out(slots, places, filled, job), np.array(beyond))
+
+
+def _order(job: Job) -> np.ndarray:
+    """Which slot the first row gets, which one the second, and so on: drawn anew, so that no slot tells of a row's place.
+
+    Else a row that is cut out of the file would move all rows behind it to other slots, and so to other batches.
+    """
+    order = list(range(job.slots))
+    if job.noise == "secure" and job.setup[1] is not None:
+        secrets.SystemRandom().shuffle(order)
+    return np.array(order, np.int64)
+
+
+def _warn(text: str) -> None:
+    print(f"fedpdm: {text}", file=sys.stderr, flush=True)
 
 
 def _held_out(features: np.ndarray, labels: np.ndarray, filled: np.ndarray, job: Job) -> np.ndarray:

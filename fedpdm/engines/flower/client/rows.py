@@ -1,7 +1,8 @@
 """A node's own rows, each read by itself: one that is malformed is empty, whatever it holds, and changes no other row.
 
 A CSV or LibSVM file has one row per line here. So an open quote, too many fields or bytes that are no text spoil their own line
-and nothing else; `fedpdm.data.tables`, which is for an owner's eyes, refuses the whole file instead.
+and nothing else; `fedpdm.data.tables`, which is for an owner's eyes, refuses the whole file instead. In Parquet and NPZ files
+the schema says what a cell is, never the column's type (`cells`). A file without rows is one whose slots are all empty.
 """
 
 import csv
@@ -9,18 +10,23 @@ import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedpdm.data.encoding import as_words, encode, known_numbers
-from fedpdm.data.schema import Number, Schema
-from fedpdm.data.tables import Table, number_word, read_table, table_from_columns
+from fedpdm.data.encoding import encode
+from fedpdm.data.schema import Category, Number, Schema
+from fedpdm.data.tables import Table, npz_columns, number_word
+from fedpdm.engines.flower.client.cells import column_of, numbers_of, words_of
 from fedpdm.errors import DataError
+
+if TYPE_CHECKING:
+    import polars
 
 __all__ = ["Rows", "read_rows", "read_arrays"]
 
 _DECIMAL_COMMA = re.compile(r"^(\s*[+-]?\d+),(\d+\s*)$")
+Columns = Mapping[str, "polars.Series"]
 
 
 class Rows(NamedTuple):
@@ -37,52 +43,72 @@ def read_rows(path: Path, schema: Schema) -> Rows:
         raise DataError(f"The file {path} is not there.")
     kind = path.suffix.lower()
     if kind in (".csv", ".tsv"):
-        return _encoded(schema, *_read_lines(path))
+        return _encoded(path.name, schema, *_read_lines(path))
     if kind in (".libsvm", ".svm", ".svmlight"):
-        return _encoded(schema, *_read_libsvm(path, schema))
-    table = read_table(path)
-    return _encoded(schema, table, np.ones(table.rows, bool))
+        return _encoded(path.name, schema, *_read_libsvm(path, schema))
+    columns = _read_columns(path)
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) != 1:
+        raise DataError(f"{path} has columns of different lengths, or none.")
+    return _encoded(path.name, schema, columns, np.ones(lengths.pop(), bool))
 
 
 def read_arrays(path: Path, features: int, classes: int) -> Rows:
     """The rows of an NPZ file with arrays `features` [n, d] and `labels` [n]; d and the number of classes are the job's."""
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            x, y = arrays["features"], arrays["labels"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(
-            f"{path} is not an NPZ file with features and labels ({error}): write it with "
-            "numpy.savez(path, features=..., labels=...)."
-        ) from None
-    if (
-        x.ndim != 2
-        or x.shape[1] != features
-        or y.shape != (len(x),)
-        or x.dtype.kind not in "iufb"
-        or y.dtype.kind not in "iufb"
-    ):
+    x, y = _load(path, lambda arrays: (arrays["features"], arrays["labels"]), "numpy.savez(path, features=..., labels=...)")
+    if x.ndim != 2 or x.shape[1] != features or y.shape != (len(x),):
         raise DataError(f"{path} has features {x.shape} and labels {y.shape}; the job's model has {features} columns.")
     with np.errstate(all="ignore"):
-        labels = np.where(np.isin(y, np.arange(classes)), y, -1).astype(np.int32)
-        return Rows(x.astype(np.float32), labels, labels >= 0)
+        places = _plain(y)
+        labels = np.where(np.isin(places, np.arange(classes)), places, -1).astype(np.int32)
+        return Rows(_plain(x).astype(np.float32), labels, labels >= 0)
 
 
-def _encoded(schema: Schema, table: Table, good: np.ndarray) -> Rows:
-    """The rows as features and labels; a word where a number should be, or an unknown label, makes its row a bad one."""
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Every number as float64, whatever the type of the array; NaN for what is none."""
+    if array.dtype.kind in "iufb":
+        return array.astype(np.float64)
+    return numbers_of(column_of("", array.ravel()))[0].to_numpy().astype(np.float64).reshape(array.shape)
+
+
+def _load(path: Path, read: Any, written: str) -> Any:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return read(arrays)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is not an NPZ file as it should be ({error}): write it with {written}.") from None
+
+
+def _read_columns(path: Path) -> Columns:
+    """The columns of a Parquet or NPZ file, of whatever type."""
     import polars as pl
 
-    columns = dict(table.columns)
-    for name, column in schema.columns.items():
+    if path.suffix.lower() == ".npz":
+        arrays = _load(path, npz_columns, "numpy.savez(path, NAME=column, ...)")
+        return {name: column_of(name, array) for name, array in arrays.items()}
+    if path.suffix.lower() != ".parquet":
+        raise DataError(f"{path}: a node reads .csv, .tsv, .parquet, .npz and .svm files.")
+    try:
+        return {column.name: column for column in pl.read_parquet(path).iter_columns()}
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataError(f"{path} is not a valid Parquet file: {' '.join(str(error).split())[:200]}.") from None
+
+
+def _encoded(name: str, schema: Schema, columns: Columns, good: np.ndarray) -> Rows:
+    """The rows as features and labels; a word where a number should be, or an unknown label, makes its row a bad one."""
+    table = Table(name, dict(columns), len(good), "")
+    read = {}
+    for own, column in schema.columns.items():
         if isinstance(column, Number):
-            known = known_numbers(table.column(name))
-            numbers = known.cast(pl.Float64, strict=False)
-            wrong = known.is_not_null() & ~numbers.is_finite().fill_null(False)
-            good = good & ~wrong.to_numpy()
-            columns[name] = numbers.set(wrong, None)
+            read[own], wrong = numbers_of(table.column(own))
+            good = good & ~wrong
+        elif isinstance(column, Category):
+            baseline = [column.baseline] if column.baseline else []
+            read[own] = words_of(table.column(own), [*column.levels, *baseline])
     places = {word: place for place, word in enumerate(schema.classes)}
-    words = as_words(table.column(schema.label, "label column"), schema.classes)
+    words = words_of(table.column(schema.label, "label column"), schema.classes)
     labels = np.array([-1 if word is None else places.get(word, -1) for word in words], np.int32)
-    features = encode(schema, table._replace(columns=columns), labelled=False).features
+    features = encode(schema, table._replace(columns=read), labelled=False).features
     return Rows(features, labels, good & (labels >= 0))
 
 
@@ -111,7 +137,7 @@ def _fields(line: str, separator: str) -> list[str]:
         return []
 
 
-def _read_lines(path: Path) -> tuple[Table, np.ndarray]:
+def _read_lines(path: Path) -> tuple[Columns, np.ndarray]:
     """A CSV file, whose first line has the public names of the columns."""
     lines = _lines(path)
     if not lines:
@@ -125,11 +151,10 @@ def _read_lines(path: Path) -> tuple[Table, np.ndarray]:
     whole = [row if fits else [None] * len(names) for row, fits in zip(rows, good, strict=True)]
     if separator != ",":
         whole = [[_DECIMAL_COMMA.sub(r"\1.\2", word) if word else word for word in row] for row in whole]
-    columns = {name: [row[place] for row in whole] for place, name in enumerate(names)}
-    return _table(path, columns, len(rows)), good
+    return {name: _words(name, [row[place] for row in whole]) for place, name in enumerate(names)}, good
 
 
-def _read_libsvm(path: Path, schema: Schema) -> tuple[Table, np.ndarray]:
+def _read_libsvm(path: Path, schema: Schema) -> tuple[Columns, np.ndarray]:
     """A LibSVM file: the columns are the schema's, whichever occur."""
     lines = _lines(path)
     names = [name for name in schema.columns if re.fullmatch(r"x[1-9]\d*", name)]
@@ -145,11 +170,11 @@ def _read_libsvm(path: Path, schema: Schema) -> tuple[Table, np.ndarray]:
                     values[row, place] = float(value)
         except ValueError:
             good[row], values[row] = False, 0.0
-    columns = {schema.label: labels, **{name: values[:, place] for name, place in places.items()}}
-    return _table(path, columns, len(lines)), good
+    columns = {name: column_of(name, values[:, place]) for name, place in places.items()}
+    return {schema.label: _words(schema.label, labels), **columns}, good
 
 
-def _table(path: Path, columns: Mapping[str, object], rows: int) -> Table:
-    if not rows:
-        raise DataError(f"{path} has no rows: give at least one.")
-    return table_from_columns(columns, path.name)
+def _words(name: str, cells: list[str] | list[str | None]) -> "polars.Series":
+    import polars as pl
+
+    return pl.Series(name, cells, pl.String)

@@ -35,8 +35,7 @@ class Work:
     def __init__(self, job: Job, request: Request) -> None:
         self.job, self.config, self.request = job, job.config, request
         self.setup, self.plan = job.setup
-        algorithm, zeros = self.setup.algorithm, np.zeros(job.shape, np.float32)
-        like = jax.eval_shape(lambda x0: (algorithm.broadcast(algorithm.init_server(x0, 1)), algorithm.init_client(x0)), zeros)
+        like = _shapes(job)
         self.broadcast = _decode(request.vectors, like[0])
         self.state_tree = jax.tree.structure(like[1])
 
@@ -110,6 +109,19 @@ class Work:
         if not (iterate_bound(shape) < 2.0**51 / lattice and margin < bound):
             raise Refused("model", f"From a model of norm {shape.start:.3g} the local steps go too far for exact noise.")
         return secure(plan.bound, plan.noise_multiplier, margin, spend, SecureGaussian(lattice))
+
+
+def _shapes(job: Job) -> Any:
+    """What a broadcast and a client's state look like. They are traced once for a job, like its programs."""
+    programs, key = Compiled.programs, (job.digest, "shapes", False)
+    if key not in programs:
+        algorithm = job.setup[0].algorithm
+
+        def first(x0: Any) -> Any:
+            return algorithm.broadcast(algorithm.init_server(x0, 1)), algorithm.init_client(x0)
+
+        programs[key] = jax.eval_shape(first, np.zeros(job.shape, np.float32))
+    return programs[key]
 
 
 class Compiled:

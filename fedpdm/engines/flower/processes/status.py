@@ -7,7 +7,9 @@ from fedpdm.engines.flower.client.approve import job_epsilon
 from fedpdm.engines.flower.client.books import BudgetClosed, open_ledger
 from fedpdm.engines.flower.client.client import EVALUATION
 from fedpdm.engines.flower.client.held_jobs import held_digests, held_job
+from fedpdm.engines.flower.client.node_data import beyond_slots
 from fedpdm.engines.flower.client.store import Kept, open_store
+from fedpdm.engines.flower.job import Job
 from fedpdm.errors import UserError
 from fedpdm.privacy.accounting import compose_gdp, effective_multiplier, gdp_epsilon
 from fedpdm.privacy.ledger import Spend
@@ -24,11 +26,12 @@ def client_status(folder: Path) -> dict[str, Any]:
         refusals = [dict(zip(("at", "job", "round", "name", "reason"), row, strict=True)) for row in store.refusals()]
         today = {what: store.admission.today(what) for what in COUNTED}
         budget, spends, words, trouble = None, [], [], None
-        try:
-            with open_ledger(folder, store) as ledger:
-                budget, spends, words = next(iter(ledger.accounts()), None), ledger.rows(), ledger.words()
-        except BudgetClosed as error:
-            trouble = str(error)
+        if (folder / "ledger.sqlite").exists() or store.heads():  # to look makes no file
+            try:
+                with open_ledger(folder, store) as ledger:
+                    budget, spends, words = next(iter(ledger.accounts()), None), ledger.rows(), ledger.words()
+            except BudgetClosed as error:
+                trouble = str(error)
     named = [*held_digests(folder), *(message.job.removesuffix(EVALUATION) for message in messages)]
     return {
         "budget": budget,
@@ -48,11 +51,13 @@ def _job(folder: Path, job: str, messages: list[Kept], spends: list[Spend], budg
     if paid and budget is not None:
         multipliers = (effective_multiplier(spend.sigma / spend.sensitivity, budget["relation"]) for spend in paid)
         spent = gdp_epsilon(compose_gdp(multipliers), budget["delta"])
+    held = _held(folder, job)
     return {
         "job": job,
         "approved": job in held_digests(folder),
-        "algorithm": _algorithm(folder, job),
-        "epsilon_most": _most(folder, job),
+        "algorithm": held.config.algorithm.name if held else None,
+        "rows_beyond_slots": beyond_slots(folder, held) if held else 0,
+        "epsilon_most": job_epsilon(held) if held else None,
         "epsilon_spent": spent,
         "releases": len(paid),
         "messages": len(own),
@@ -63,17 +68,9 @@ def _job(folder: Path, job: str, messages: list[Kept], spends: list[Spend], budg
     }
 
 
-def _algorithm(folder: Path, job: str) -> str | None:
+def _held(folder: Path, job: str) -> Job | None:
+    """The job, if it is held and whole."""
     try:
-        held = held_job(folder, job)
+        return held_job(folder, job)
     except UserError:
         return None
-    return held.config.algorithm.name if held else None
-
-
-def _most(folder: Path, job: str) -> float | None:
-    try:
-        held = held_job(folder, job)
-    except UserError:
-        return None
-    return job_epsilon(held) if held else None

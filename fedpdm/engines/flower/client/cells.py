@@ -1,0 +1,121 @@
+"""The cells of a table as the public schema reads them: each by itself.
+
+The type that a file gives a column may depend on a single row: one word makes a Parquet or NumPy column of numbers one of
+words, one missing value makes whole numbers floats. So the type decides nothing here. A cell has one meaning, whether it is the
+number 7, the number 7.0 or the word "7.0", and whatever the other cells of its column are.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedpdm.data.tables import MISSING, MISSING_NUMBERS, number_word
+
+if TYPE_CHECKING:
+    import polars
+
+__all__ = ["column_of", "numbers_of", "words_of"]
+
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")  # not "007", which is a code
+_TRUTH = {"true": "1", "false": "0"}
+_ALIKE = _TRUTH | {number: word for word, number in _TRUTH.items()}  # a truth value among numbers is one of them
+
+
+def column_of(name: str, array: np.ndarray) -> "polars.Series":
+    """A NumPy array as a column; what is neither number nor text is missing.
+
+    >>> column_of("x", np.array([1.5, "a"])).to_list()
+    ['1.5', 'a']
+    """
+    import polars as pl
+
+    kind = array.dtype.kind
+    if kind in "iufb":
+        return pl.Series(name, array)
+    if kind == "c":
+        return pl.Series(name, np.where(array.imag == 0, array.real, np.inf))  # no number of a table
+    if kind == "U":
+        return pl.Series(name, array.tolist(), pl.String)
+    if kind == "S":
+        return pl.Series(name, [cell.decode("latin-1") for cell in array.tolist()], pl.String)
+    return pl.Series(name, [None] * len(array), pl.String)
+
+
+def numbers_of(column: "polars.Series") -> tuple["polars.Series", np.ndarray]:
+    """The cells as numbers (null: missing), and which of them are neither numbers nor missing.
+
+    Parameters
+    ----------
+    column : polars.Series
+        Of whatever type.
+
+    Returns
+    -------
+    Series, ndarray
+        float64, finite or null; [rows] bool.
+    """
+    import polars as pl
+
+    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
+        numbers = column.cast(pl.Float64, strict=False)
+        known = column.is_not_null() & numbers.is_not_nan().fill_null(True)
+    else:
+        words = _text(column)
+        lower = words.str.to_lowercase()
+        known = words.is_not_null() & ~lower.is_in(MISSING_NUMBERS).fill_null(False)
+        numbers = lower.replace(list(_TRUTH), list(_TRUTH.values())).cast(pl.Float64, strict=False)
+    finite = numbers.is_finite().fill_null(False)
+    return numbers.set(~finite, None), (known & ~finite).to_numpy()
+
+
+def words_of(column: "polars.Series", declared: Iterable[str]) -> "polars.Series":
+    """The cells as words; null where a value is missing. The number 7.0 and the words "7.0" and "7" are the level "7".
+
+    Parameters
+    ----------
+    column : polars.Series
+        Of whatever type.
+    declared : iterable of str
+        Levels or classes of the schema. A word that is one of them stays as it is written.
+    """
+    declared = set(declared)
+    words = _number_words(column) if column.dtype.is_numeric() else _text(column)
+    others = [word for word in words.drop_nulls().unique() if word not in declared]
+    meant = {word: level for word in others if (level := _level(word, declared)) is not None}
+    missing = [word for word in others if word.lower() in MISSING]
+    words = words.replace(list(meant), list(meant.values())) if meant else words
+    return words.set(words.is_in(missing).fill_null(False), None) if missing else words
+
+
+def _number_words(column: "polars.Series") -> "polars.Series":
+    import polars as pl
+
+    numbers = column.cast(pl.Float64, strict=False).fill_nan(None)
+    numbers = numbers.set((numbers == 0).fill_null(False), 0.0)  # the word of -0 is that of 0
+    known = numbers.drop_nulls().unique()
+    if not known.len():
+        return pl.Series(column.name, [None] * len(column), pl.String)
+    return numbers.replace_strict(known, [number_word(value) for value in known], default=None, return_dtype=pl.String)
+
+
+def _level(word: str, declared: set[str]) -> str | None:
+    """The level that a word stands for that is none: as it would look in a column of numbers, or of truth values."""
+    if _NUMBER.fullmatch(word):
+        plain = number_word(float(word) or 0.0)  # -0 is 0
+    elif word.lower() in _TRUTH:
+        plain = word.lower()
+    else:
+        return None
+    return next((level for level in (plain, _ALIKE.get(plain)) if level in declared), None)
+
+
+def _text(column: "polars.Series") -> "polars.Series":
+    """The cells as text without spaces around it; null where there is none, or where the type has no text."""
+    import polars as pl
+
+    if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Null):
+        return pl.Series(column.name, [None] * len(column), pl.String)
+    words = column.cast(pl.String, strict=False).str.strip_chars()
+    return words.set((words == "").fill_null(False), None)
