@@ -37,7 +37,15 @@ from fedpdm.errors import UserError
 from fedpdm.privacy.ledger import Ledger
 from fedpdm.privacy.schema_release import release_schema, thresholds_for
 
-__all__ = ["NODE_ATTACKS", "Difference", "attack_messages", "attack_replies", "attack_time", "attack_schema"]
+__all__ = [
+    "NODE_ATTACKS",
+    "Difference",
+    "attack_messages",
+    "attack_replies",
+    "attack_time",
+    "attack_schema",
+    "row_that_decides",
+]
 
 NODE_ATTACKS = ("messages", "replies", "time", "schema")
 CLASSES, WIDTH = 2, 60
@@ -209,12 +217,16 @@ def _conversation(targets: list[Target]) -> Iterator[tuple[str, list[tuple]]]:
         yield name, [target.observed(speak(target.node, request)) for target in targets]  # type: ignore[operator]
 
 
-def attack_time(examples: int = 2000, runs: int = 20, steps: int = 60, seed: int = 0) -> Difference:
-    """Time `answer` in the mode certified, with and without one row that decides whether the tolerance is reached at once.
+@contextmanager
+def row_that_decides(examples: int, rounds: int, steps: int) -> Iterator[tuple[list[Target], np.ndarray]]:
+    """Two nodes in the mode certified and a model: without the last row of the second the tolerance is reached at once.
 
-    The runs alternate, in an order drawn anew for each pair, so that a busy machine slows both alike.
+    Parameters
+    ----------
+    examples, rounds, steps
+        Slots of the nodes, rounds of the job, and local steps in a round.
     """
-    config = _node_config(4.0, "certified", runs)
+    config = _node_config(4.0, "certified", rounds)
     local = config.local.model_copy(update={"steps": steps, "step_size": 0.1, "tolerance": (0.1 / examples) ** 2})
     stateless = config.algorithm.model_copy(update={"name": "fedprox", "mu": 1.0})  # a noised dual would blur the steps
     job = _job(config.model_copy(update={"local": local, "algorithm": stateless}), examples, WIDTH)
@@ -224,8 +236,17 @@ def attack_time(examples: int = 2000, runs: int = 20, steps: int = 60, seed: int
     x0[0, 1], x0[1, 0] = 40.0, 8.0  # and wrong about the one that may be there
     odd = np.zeros(WIDTH)
     odd[0] = 1.0
-    rng, seconds = np.random.default_rng(seed), ([], [])
     with _targets(job, (features, labels), (np.concatenate([features, odd[None]]), np.append(labels, 0))) as targets:
+        yield targets, x0
+
+
+def attack_time(examples: int = 2000, runs: int = 20, steps: int = 60, seed: int = 0) -> Difference:
+    """Time `answer` in the mode certified, with and without one row that decides whether the tolerance is reached at once.
+
+    The runs alternate, in an order drawn anew for each pair, so that a busy machine slows both alike.
+    """
+    rng, seconds = np.random.default_rng(seed), ([], [])
+    with row_that_decides(examples, runs, steps) as (targets, x0):
         accepted = ["", ""]
         for t in range(runs):
             for side in rng.permutation(2):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import fedpdm.engines.flower.server.strategy as strategy
 from fedpdm.engines.flower.client.app import app
 from fedpdm.engines.flower.job import job_toml
 from fedpdm.engines.flower.processes.status import client_status
-from fedpdm.engines.flower.protocol import Reply, pack, unpack
+from fedpdm.engines.flower.protocol import Meeting, Reply, Request, pack, unpack
 from fedpdm.engines.flower.server.app import train
 from fedpdm.errors import UserError
 
@@ -95,6 +96,25 @@ def test_a_job_through_server_app_and_client_app(tmp_path: Path, caplog: pytest.
     assert "round 3 of 3: 3 messages used, 0 missing" in caplog.text
     again = train(grid, run_config(grid))
     assert again == summary, "a finished run is left alone"
+
+
+def test_whatever_is_said_waits_for_its_time(tmp_path: Path) -> None:
+    """Answers, refusals, and what cannot even be read: nothing leaves before `reply_after` has passed."""
+    grid = OneProcess(tmp_path, {11: 0})
+    (tmp_path / "policy.toml").write_text(PERMISSIVE + "[time]\nreply_after = 0.3\n")
+    other = ConfigRecord({"protocol": 99})
+    for kind, content in (
+        ("query", pack(Meeting("0" * 64))),
+        ("query", RecordDict({"x": ConfigRecord({"y": 1})})),
+        ("train", RecordDict()),
+        ("evaluate", RecordDict({"fedpdm": other})),
+        ("train", pack(Request("train", "0" * 64, 0, 0, "", b""))),
+    ):
+        began = time.monotonic()
+        grid.push_messages([Message(content, 11, kind)])
+        assert time.monotonic() - began >= 0.3, kind
+    said = [dict(reply.content.config_records["fedpdm"])["refused"] for reply in grid.replies]
+    assert said == ["job", "malformed", "malformed", "malformed", "job"]
 
 
 def as_another_client(message: Message, reply: Message) -> list[Message]:

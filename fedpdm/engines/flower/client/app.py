@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,13 @@ def node_of(settings: dict[str, Any]) -> Any:
     from fedpdm.engines.flower.client.client import Node
     from fedpdm.engines.flower.client.node_data import NodeSource
 
+    settings = _checked(settings)
+    files = (Path(settings[key]) if key in settings else None for key in ("data-path", "schema", "data-dir"))
+    return Node(NodeSource(settings["client"], *files), Path(settings["state-dir"]), Path(settings["policy"]))
+
+
+def _checked(settings: dict[str, Any]) -> dict[str, Any]:
+    """The configuration, if it has all that a node needs."""
     nodes = os.environ.get(NODES_VARIABLE)
     if "client" not in settings and "partition-id" in settings and nodes:
         number = settings["partition-id"]
@@ -39,23 +47,20 @@ def node_of(settings: dict[str, Any]) -> Any:
                 f"The node's configuration lacks {key!r}: start it with "
                 "--node-config \"client=0 state-dir='/path/to/state' policy='/path/to/policy.toml'\"."
             )
-    files = (Path(settings[key]) if key in settings else None for key in ("data-path", "schema", "data-dir"))
-    return Node(NodeSource(settings["client"], *files), Path(settings["state-dir"]), Path(settings["policy"]))
+    return settings
 
 
 @app.query()
 def introduce(message: Message, context: Context) -> Message:
     """Say who this is."""
-    began = time.monotonic()
-    try:
-        meeting, node = unpack(Meeting, message.content), node_of(dict(context.node_config))
+
+    def meet(settings: dict[str, Any]) -> Introduction:
+        meeting = unpack(Meeting, message.content)
         from fedpdm.engines.flower.client import client
 
-        said = client.introduce(node, meeting)
-        hold(began, node.policy)
-    except Exception as error:  # Flower would send its text to the server
-        said = Introduction(-1, *_refusal(error))
-    return Message(pack(said), reply_to=message)
+        return client.introduce(node_of(settings), meeting)
+
+    return _in_time(message, context, meet, lambda name, reason: Introduction(-1, name, reason))
 
 
 @app.train()
@@ -71,19 +76,30 @@ def evaluate(message: Message, context: Context) -> Message:
 
 
 def _work(message: Message, context: Context) -> Message:
-    began = time.monotonic()
-    try:
-        request, node = unpack(Request, message.content), node_of(dict(context.node_config))
+    def work(settings: dict[str, Any]) -> Reply:
+        request = unpack(Request, message.content)
         from fedpdm.engines.flower.client import client
         from fedpdm.engines.flower.compile_cache import use_compile_cache
 
+        node = node_of(settings)
         use_compile_cache(node.state_dir)
-        reply = client.answer(node, request)
-        hold(began, node.policy)
+        return client.answer(node, request)
+
+    return _in_time(message, context, work, lambda name, reason: Reply("", -1, -1, refused=name, reason=reason))
+
+
+def _in_time(message: Message, context: Context, make: Callable[[Any], Any], refuse: Callable[[str, str], Any]) -> Message:
+    """The answer or the refusal, whatever it is, when the policy's `reply_after` says that it may leave."""
+    began, settings = time.monotonic(), None
+    try:
+        settings = _checked(dict(context.node_config))
+        said = make(settings)
     except Exception as error:  # Flower would send its text to the server
-        name, reason = _refusal(error)
-        reply = Reply("", -1, -1, refused=name, reason=reason)
-    return Message(pack(reply), reply_to=message)
+        said = refuse(*_refusal(error))
+    answer = Message(pack(said), reply_to=message)
+    if settings is not None:  # without a configuration there is no policy to look at, and no data either
+        hold(began, Path(settings["policy"]))
+    return answer
 
 
 def _refusal(error: Exception) -> tuple[str, str]:
