@@ -9,11 +9,13 @@ import argparse
 import json
 from typing import Any
 
+import numpy as np
 from workloads import RESULTS
 
 from fedpdm.audit import audit
 from fedpdm.audit.small import small_config, small_federation
 from fedpdm.privacy.plan import MODES
+from fedpdm.runs.folder import atomic_write
 
 EPSILON, CANARIES = 4.0, 400
 
@@ -32,7 +34,7 @@ def in_one_run(mode: str, seed: int) -> audit.AuditResult:
 
 
 def row(result: audit.AuditResult, mode: str) -> dict[str, Any]:
-    keep = (
+    wanted = (
         "attack",
         "relation",
         "claimed_epsilon",
@@ -42,8 +44,9 @@ def row(result: audit.AuditResult, mode: str) -> dict[str, Any]:
         "theory_shift",
         "breached",
     )
-    values = {key: value for key, value in audit.to_json(result).items() if key in keep}
-    return {"mode": mode, **values, "runs": result.runs}
+    values = {key: value for key, value in audit.to_json(result).items() if key in wanted}
+    plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in values.items()}
+    return {"mode": mode, **plain, "runs": result.runs}
 
 
 def main() -> None:
@@ -51,15 +54,19 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    rows = []
+    rows: list[dict[str, Any]] = []
     for mode in MODES:
         for relation in ("add-remove", "replace-one"):
-            rows.append(row(measured(mode, relation, options.runs, options.seed), mode))
-            print(markdown(rows[-1]), flush=True)
+            keep(rows, row(measured(mode, relation, options.runs, options.seed), mode))
         if mode in ("linearised", "contractive", "certified"):
-            rows.append(row(in_one_run(mode, options.seed), mode))
-            print(markdown(rows[-1]), flush=True)
-    (RESULTS / "tightness.json").write_text(json.dumps(rows, indent=2) + "\n")
+            keep(rows, row(in_one_run(mode, options.seed), mode))
+
+
+def keep(rows: list[dict[str, Any]], found: dict[str, Any]) -> None:
+    """Print a row, and write all that were found so far."""
+    rows.append(found)
+    print(markdown(found), flush=True)
+    atomic_write(RESULTS / "tightness.json", (json.dumps(rows, indent=2) + "\n").encode())
 
 
 def markdown(row: dict[str, Any]) -> str:

@@ -80,6 +80,8 @@ def init(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: KEY=VALUE; may be repeated.")] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Public number of places for rows at every client.")] = None,
     schema: Annotated[Path | None, typer.Option(help="Public schema of an own table; a run's folder has it.")] = None,
+    columns: Annotated[int | None, typer.Option(min=1, help="Of NPZ files without a schema: columns of `features`.")] = None,
+    classes: Annotated[str | None, typer.Option(help="Of NPZ files without a schema: names of label 0, 1, ...: no,yes")] = None,
     noise: Annotated[str, typer.Option(help="secure; simulation is for public data and protects nothing.")] = "secure",
     evaluate: Annotated[float | None, typer.Option(help="Epsilon for noised counts on held-out rows.")] = None,
     evaluate_every: Annotated[int, typer.Option(min=0, help="Rounds between two evaluations; 0: one at the end.")] = 0,
@@ -95,7 +97,7 @@ def init(
     """
     _require_flower()
     from fedpdm.engines.flower.client.approve import explain
-    from fedpdm.engines.flower.init import job_from, write_job
+    from fedpdm.engines.flower.init import Arrays, job_from, write_job
     from fedpdm.engines.flower.job import Evaluation
 
     if job.exists() and any(job.iterdir()):
@@ -103,7 +105,11 @@ def init(
     if evaluate is not None and not (evaluate > 0 and 0 < evaluate_share < 1):
         raise ConfigError(f"Expected --evaluate {evaluate:g} above 0 and --evaluate-share {evaluate_share:g} between 0 and 1.")
     wanted = None if evaluate is None else Evaluation(share=evaluate_share, every=evaluate_every, epsilon=evaluate)
-    made = job_from(source, set_ or [], slots=slots, schema=schema, noise=noise, evaluation=wanted, data_dir=data_dir)
+    if (columns is None) != (classes is None):
+        raise ConfigError("--columns and --classes go together: they describe NPZ files of features and labels.")
+    arrays = Arrays(classes.split(","), [f"x{j}" for j in range(columns)]) if classes and columns else None
+    how: dict[str, Any] = {"slots": slots, "schema": schema, "arrays": arrays, "noise": noise, "evaluation": wanted}
+    made = job_from(source, set_ or [], **how, data_dir=data_dir)
     explained = explain(made)  # refuses a job that cannot be deployed, before anything is written
     path = write_job(job, made, out=out or str(job.absolute() / "run"), data_dir=data_dir)
     print("\n".join(explained))
@@ -141,6 +147,28 @@ def approve(
         typer.confirm("Take part in it?", abort=True)
     path = store(state_dir, wanted, terms, NodeSource(0, data_path, schema, None) if data_path else None)
     print(f"Approved: {path}")
+
+
+@flower_app.command("remove")
+def remove(
+    job: Annotated[str, typer.Argument(help="The job's digest, or its beginning.")],
+    state_dir: Annotated[Path, typer.Option(help="The node's state-dir.")],
+) -> None:
+    """Take no part in a job any more: the client answers no request for it.
+
+    What was spent for it stays on the ledger, and its messages stay among the witnesses. `approve` takes it up again.
+
+    \b
+    Example:
+      fedpdm flower remove 39ed7796ee5e --state-dir /var/lib/fedpdm
+    """
+    _require_flower()
+    from fedpdm.engines.flower.client.held_jobs import remove as remove_job
+    from fedpdm.engines.flower.client.store import open_store
+
+    with open_store(state_dir, create=False):
+        digest = remove_job(state_dir, job)
+    print(f"Removed: job {digest}. What was spent for it stays spent.")
 
 
 @flower_app.command("node", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from flower_kit import POLICY, coordinator, job_of, make_nodes, one_round
+from flower_kit import POLICY, coordinator, first_request, give, job_of, make_nodes, one_round, spends
 from typer.testing import CliRunner
 
 from fedpdm.cli.main import app
@@ -128,10 +128,61 @@ def test_a_job_from_a_run_has_its_schema_and_more_rows_than_slots_are_refused_lo
     ]
     few = tmp_path / "few.csv"
     few.write_text("\n".join(table.read_text().splitlines()[:50]) + "\n")
-    for data, words in ((few, ""), (table, "more rows than the job's 60 slots")):
+    for data, words in ((few, ""), (table, "rows are beyond its 60 slots")):
         own = ["--state-dir", str(tmp_path / data.stem), "--data-path", str(data), "--schema", str(schema)]
         said = run(app, [*approval, *own])
         assert words in str(said.exception) if words else said.exit_code == 0, said.exception
+
+
+def test_a_job_for_bare_arrays_and_one_from_its_run(tmp_path: Path) -> None:
+    """NPZ files of features and labels have no schema: their columns and classes are named, once."""
+    run, settings = CliRunner().invoke, ["data.name=own", "data.features=raw", "data.basis=none", "data.clients=2"]
+    chosen = [part for setting in [*settings, "rounds.participants=2"] for part in ("--set", setting)]
+    init = ["flower", "init", str(tmp_path / "job"), *chosen, "--slots", "30"]
+    assert "--columns and --classes instead" in str(run(app, init).exception)
+    assert "go together" in str(run(app, [*init, "--columns", "4"]).exception)
+    made = run(app, [*init, "--columns", "4", "--classes", "no,yes"])
+    assert made.exit_code == 0, made.exception
+    job = read_job(tmp_path / "job" / "job.toml")
+    assert (job.classes, job.features, job.slots, job.table) == (["no", "yes"], ["x0", "x1", "x2", "x3"], 30, None)
+    coordinator(tmp_path / "run", job)
+    again = run(app, ["flower", "init", str(tmp_path / "again"), "--from", str(tmp_path / "run")])
+    assert again.exit_code == 0, again.exception
+    other = read_job(tmp_path / "again" / "job.toml")
+    assert (other.classes, other.features, other.slots, other.config) == (job.classes, job.features, job.slots, job.config)
+    assert other.digest != job.digest
+    schema = tmp_path / "read-off.toml"
+    schema.write_text(
+        'label = "y"\nclasses = ["no", "yes"]\nfrom_rows = true\n[columns.x]\nkind = "number"\nlow = 0.0\nhigh = 1.0\n'
+    )
+    refused = run(app, ["flower", "init", str(tmp_path / "third"), *chosen, "--slots", "30", "--schema", str(schema)])
+    assert "was read off rows" in str(refused.exception)
+    assert not (tmp_path / "third").exists()
+
+
+def test_a_job_that_is_removed_is_not_answered_and_stays_spent(tmp_path: Path) -> None:
+    jobs = [job_of(), job_of("local.steps=3")]
+    node = make_nodes(tmp_path, job=jobs[0])[0]
+    give(node, jobs[1])
+    request = first_request(tmp_path / "run", jobs[0])
+    assert not answer(node, request).refused
+    run, folder = CliRunner().invoke, ["--state-dir", str(node.state_dir)]
+    for wrong in ("", "0000", "g"):
+        assert "holds" in str(run(app, ["flower", "remove", wrong, *folder]).exception)
+    before = spends(node)
+    assert "stays spent" in run(app, ["flower", "remove", jobs[0].digest[:12], *folder]).output
+    assert held_digests(node.state_dir) == [jobs[1].digest]
+    assert not list((node.state_dir / "examples").glob("*.npz"))
+    assert answer(node, request).refused == "job"
+    assert spends(node) == before
+    status = json.loads(run(app, ["flower", "status", str(node.state_dir), "--json"]).output)
+    removed = next(job for job in status["jobs"] if job["job"] == jobs[0].digest)
+    assert not removed["approved"]
+    assert removed["epsilon_spent"] > 0
+    give(node, jobs[0])
+    again = answer(node, request)
+    assert not again.refused, "the same bytes again"
+    assert spends(node) == before
 
 
 def test_the_example_is_a_valid_app() -> None:

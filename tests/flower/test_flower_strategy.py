@@ -15,6 +15,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import fedpdm.engines.flower.server.strategy as strategy
 from fedpdm.engines.flower.client.app import app
+from fedpdm.engines.flower.client.store import open_store
 from fedpdm.engines.flower.job import job_toml
 from fedpdm.engines.flower.processes.status import client_status
 from fedpdm.engines.flower.protocol import Meeting, Reply, Request, pack, unpack
@@ -184,3 +185,6 @@ def test_clients_evaluate_the_model_on_rows_that_they_hold_out(tmp_path: Path, c
     assert state["jobs"][0]["evaluations"] == 2
     assert state["budget"]["releases"] == 5
     assert state["jobs"][0]["epsilon_spent"] == pytest.approx(summary["epsilon"])
+    with open_store(tmp_path / "client-0") as store:
+        told = [kept.status for kept in store.messages() if kept.job.endswith(":evaluation")]
+    assert told == ["accepted", "pending"], "the second request says that the first counts were used"

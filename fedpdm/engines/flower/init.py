@@ -3,7 +3,7 @@
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tomlkit
 
@@ -11,12 +11,20 @@ from fedpdm.config import Config, load_config, validate
 from fedpdm.config import to_toml as config_toml
 from fedpdm.data.datasets import DATASETS
 from fedpdm.data.schema import Schema, read_schema, to_toml
-from fedpdm.engines.flower.job import Evaluation, Job, job_toml, make_job
+from fedpdm.engines.flower.job import Evaluation, Job, check_table, job_toml, make_job, read_job
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.runs.folder import RunFolder, atomic_write
 from fedpdm.version import __version__
 
-__all__ = ["job_from", "write_job", "write_app", "POLICY"]
+__all__ = ["Arrays", "job_from", "write_job", "write_app", "POLICY"]
+
+
+class Arrays(NamedTuple):
+    """What bare arrays stand for."""
+
+    classes: list[str]  # what label 0, 1, ... means
+    features: list[str]  # the columns
+
 
 POLICY = """# What this client agrees to. Whatever goes beyond it is refused; `fedpdm flower status` says what and why.
 [budget]                       # all that this client's examples may ever cost, in all jobs together
@@ -46,6 +54,7 @@ def job_from(
     *,
     slots: int | None,
     schema: Path | None = None,
+    arrays: Arrays | None = None,
     noise: str = "secure",
     evaluation: Evaluation | None = None,
     data_dir: Path | None = None,
@@ -57,9 +66,11 @@ def job_from(
     source, settings
         A run's folder, a preset's name or a TOML file; and `KEY=VALUE` settings.
     slots
-        The public number of places for rows at every client. Known data sets tell it themselves.
+        The public number of places for rows at every client. Known data sets tell it themselves, and so does the run of a job.
     schema
         Of an own table; a run's folder has it.
+    arrays
+        For own data without a schema, in NPZ files of `features` and `labels`; the run of such a job has it.
     noise, evaluation
         As in `Job`.
     data_dir
@@ -67,15 +78,23 @@ def job_from(
     """
     config, table = _read_source(source, settings)
     table = read_schema(schema) if schema else table
+    if (earlier := Path(source) / "job.toml").is_file():  # the folder of a run that was deployed
+        before = read_job(earlier)
+        slots, table = slots or before.slots, table or before.table
+        arrays = arrays or Arrays(before.classes, before.features)
     others: dict[str, Any] = {"noise": noise, "evaluation": evaluation.model_dump() if evaluation else None}
     if config.data.name in DATASETS:
         return _known_job(config, slots, data_dir, others)
-    if table is None:
-        raise ConfigError(
-            "Own data need their public schema: --schema FILE (`fedpdm data schema` makes one), or --from a run of it."
-        )
     if slots is None:
         raise ConfigError("Own data need --slots: a public number that is at least the number of rows of every client.")
+    if table is None and arrays is not None:
+        return make_job(_for_nodes(config), slots, *arrays, **others)
+    if table is None:
+        raise ConfigError(
+            "Own data need their public schema: --schema FILE (`fedpdm data schema` makes one), or --from a run of it. NPZ "
+            "files of features and labels need --columns and --classes instead."
+        )
+    check_table(table)
     plain = Schema.model_validate(table.model_dump() | {"client": None, "columns": _without_client(table)})
     return make_job(_for_nodes(config), slots, plain.classes, plain.feature_names, table=plain.model_dump(), **others)
 

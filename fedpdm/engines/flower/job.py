@@ -30,7 +30,7 @@ from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup
 from fedpdm.setup.resolve import resolve
 
-__all__ = ["Evaluation", "Job", "make_job", "parse_job", "read_job", "job_toml", "schema_digest"]
+__all__ = ["Evaluation", "Job", "make_job", "parse_job", "read_job", "job_toml", "check_table", "schema_digest"]
 
 MOST_SLOTS = 10_000_000
 MOST_NUMBERS = 2**28  # slots * features: a gigabyte of float32
@@ -125,6 +125,25 @@ class Job(Section):
     def shape(self) -> tuple[int, int]:
         """Classes and columns of the model: from the job, never from a node."""
         return len(self.classes), self.width
+
+
+def check_table(schema: Schema) -> None:
+    """Refuse a schema by which no node reads its rows: one that tells about rows, or counts persons."""
+    if schema.cost:
+        raise ConfigError(
+            f"The job's schema was read off rows at a cost of epsilon={schema.cost.epsilon:g}, which a node's ledger does not "
+            "know: lower the budget in the policy by it, and take the cost out of the schema."
+        )
+    if schema.unit_column:
+        raise ConfigError(
+            f"The job's schema names the unit {schema.unit_column!r}, but a node counts single rows: take unit_column out, and "
+            "keep at most one row per person."
+        )
+    if schema.from_rows:
+        raise ConfigError(
+            "The job's schema was read off rows (from_rows = true), so that it tells about them: put in bounds and levels that "
+            "are known without them, take the line out, and name the file with --schema."
+        )
 
 
 def schema_digest(schema: Schema) -> str:

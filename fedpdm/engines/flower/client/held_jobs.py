@@ -4,13 +4,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from fedpdm.engines.flower.client.admission import Admission
+from fedpdm.engines.flower.client.node_data import forget_job
 from fedpdm.engines.flower.client.policy import Policy, check_job, check_plan
 from fedpdm.engines.flower.job import Job, job_toml, parse_job
 from fedpdm.engines.flower.protocol import Refused, is_digest
 from fedpdm.errors import ConfigError
 from fedpdm.runs.folder import atomic_write
 
-__all__ = ["held_job", "held_digests", "hold", "check_whole", "take_offer"]
+__all__ = ["held_job", "held_digests", "hold", "remove", "check_whole", "take_offer"]
 
 FOLDER = "jobs"
 _parse = lru_cache(maxsize=16)(parse_job)
@@ -57,6 +58,31 @@ def hold(folder: Path, job: Job, policy: Policy) -> Path:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         atomic_write(path, job_toml(job).encode())
     return path
+
+
+def remove(folder: Path, name: str) -> str:
+    """Hold a job no longer: its file and its prepared examples go; what was spent for it stays on the ledger.
+
+    Parameters
+    ----------
+    folder : Path
+        The node's state folder.
+    name : str
+        The job's digest, or as much of its beginning as is needed to tell it from the others.
+
+    Returns
+    -------
+    str
+        The job's digest.
+    """
+    found = [digest for digest in held_digests(folder) if name and digest.startswith(name)]
+    if len(found) != 1:
+        raise ConfigError(
+            f"{folder} holds {len(found)} jobs whose digest begins with {name!r}: `fedpdm flower status {folder}` lists them."
+        )
+    (folder / FOLDER / f"{found[0]}.toml").unlink()
+    forget_job(folder, found[0])
+    return found[0]
 
 
 def take_offer(folder: Path, digest: str, offer: str, policy: Policy, admission: Admission) -> Job:

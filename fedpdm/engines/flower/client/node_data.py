@@ -19,12 +19,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fedpdm.engines.flower.client.rows import Rows, read_arrays, read_rows
-from fedpdm.engines.flower.job import Job, schema_digest
+from fedpdm.engines.flower.job import Job, check_table, schema_digest
 from fedpdm.engines.flower.protocol import Refused
 from fedpdm.errors import DataError
 from fedpdm.runs.folder import atomic_write
 
-__all__ = ["ClientExamples", "NodeSource", "load_examples", "check_schema", "beyond_slots", "forget_old_rows", "cut_norms"]
+__all__ = ["ClientExamples", "NodeSource", "load_examples", "check_schema", "beyond_slots", "forget_old_rows", "forget_job"]
+__all__ += ["cut_norms"]
 
 FOLDER = "examples"
 MOST_KEPT = 4  # jobs whose examples are kept
@@ -55,7 +56,7 @@ class ClientExamples(NamedTuple):
 def load_examples(source: NodeSource, job: Job, folder: Path) -> ClientExamples:
     """The examples, prepared as the job says; kept in the state folder, since a new process starts for every message."""
     forget_old_rows(source, folder)
-    path = folder / FOLDER / f"{job.digest[:32]}.npz"
+    path = _path(folder, job.digest)
     if (kept := _read(path, job)) is not None:
         return kept
     examples = _part(source, job) if source.path is None else _file(source, job)
@@ -70,8 +71,17 @@ def load_examples(source: NodeSource, job: Job, folder: Path) -> ClientExamples:
 
 def beyond_slots(folder: Path, job: Job) -> int:
     """How many rows of the file found no slot when the job's examples were last prepared; 0 if they are not kept."""
-    kept = _read(folder / FOLDER / f"{job.digest[:32]}.npz", job)
+    kept = _read(_path(folder, job.digest), job)
     return int(kept.beyond) if kept is not None else 0
+
+
+def forget_job(folder: Path, digest: str) -> None:
+    """Remove what was prepared for a job."""
+    _path(folder, digest).unlink(missing_ok=True)
+
+
+def _path(folder: Path, digest: str) -> Path:
+    return folder / FOLDER / f"{digest[:32]}.npz"
 
 
 def forget_old_rows(source: NodeSource, folder: Path) -> None:
@@ -168,18 +178,7 @@ def _read_file(path: Path, job: Job) -> Rows:
         if path.suffix != ".npz":
             raise DataError(f"{path} is a table, but the job has no schema: make it with `fedpdm flower init --schema`.")
         return read_arrays(path, len(job.features), len(job.classes))
-    if job.table.cost:
-        raise DataError(
-            f"The job's schema was read off rows at a cost of epsilon={job.table.cost.epsilon:g}, which a node's ledger does "
-            "not know: lower the budget in the policy by it, and take [table.cost] out of the job."
-        )
-    if job.table.unit_column:
-        raise DataError(
-            f"The job's schema names the unit {job.table.unit_column!r}, but a node counts single rows: take unit_column out, "
-            "and keep at most one row per person."
-        )
-    if job.table.from_rows:
-        raise DataError("The job's schema was read off rows (from_rows = true): put in what is known without them.")
+    check_table(job.table)
     return read_rows(path, job.table)
 
 

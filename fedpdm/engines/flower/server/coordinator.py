@@ -136,7 +136,8 @@ class Coordinator:
             jnp.float32(0.0),
         )
         vectors = encode_broadcast(self.setup.links, downlink)
-        return {int(c): Request("evaluate", self.job.digest, self.round - 1, int(c), "", vectors) for c in np.asarray(asked)}
+        named = {int(client): self.evaluations.accepted(int(client)) for client in np.asarray(asked)}
+        return {c: Request("evaluate", self.job.digest, self.round - 1, c, name, vectors) for c, name in named.items()}
 
     def requests(self, clients: Iterable[int]) -> dict[int, Request]:
         """The next round's requests to these of its clients."""

@@ -40,6 +40,11 @@ class Evaluations:
         """The last evaluation."""
         return rows[-1] if (rows := self.rows()) else None
 
+    def accepted(self, client: int) -> str:
+        """The client's last counts that were used, by the name of their message; "" if there are none."""
+        named = (row.get("messages", {}).get(str(client), "") for row in reversed(self.rows()))
+        return next(filter(None, named), "")
+
     def multipliers(self) -> list[float]:
         """The noise multipliers of all that were asked for."""
         if self.job.evaluation is None:
@@ -49,14 +54,16 @@ class Evaluations:
     def take(self, asked: dict[int, Request], replies: Iterable[NodeAnswer]) -> tuple[dict[str, Any], list[str]]:
         """Add up what came in: the row, and a line for every reply that is not used."""
         messages, dropped = valid_replies(asked, replies)
-        counts = []
+        counts, used = [], {}
         for client, reply in messages.items():
             try:
                 counts.append(self._counts(reply))
+                used[str(client)] = reply.message
             except WireError as error:
                 dropped.append(f"client {client}: {error.reason}: {error}")
         done = next(iter(asked.values())).round + 1
         row = {"round": done, "clients": len(counts), **(self._measures(np.sum(counts, axis=0), len(counts)) if counts else {})}
+        row["messages"] = used  # named in the next request, so that each client knows that its counts were used
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row, allow_nan=False) + "\n")
             file.flush()
