@@ -143,6 +143,21 @@ def replace_rows(table: Array, clients: Array, rows: Array, present: Array) -> A
 
 
 def hear(heard: Array, reports: Reports, share: Array) -> Array:
-    """`heard` (see `fedpdm.algorithms.aggregate.remembered`) after a round with these reports; `share` is 1/N."""
+    """Update the shares of the clients that were heard (see `fedpdm.algorithms.aggregate.remembered`).
+
+    Parameters
+    ----------
+    heard : Array
+        [clients] before the round.
+    reports : Reports
+        The messages of the round.
+    share : Array
+        1/N, the share of a client without its own.
+
+    Returns
+    -------
+    Array
+        [clients] after the round.
+    """
     shares = jnp.broadcast_to(share, reports.present.shape) if reports.shares is None else reports.shares
     return replace_rows(heard, reports.clients, shares, reports.present)

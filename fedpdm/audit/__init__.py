@@ -1,1 +1,1 @@
-"""Attacks on the mechanisms, and what they measure."""
+"""Attacks on the mechanisms, and lower bounds on epsilon from them."""

@@ -1,13 +1,13 @@
-"""Attacks on what a client sends: two neighbouring data sets, and one number per run that tells them apart.
+"""Attacks on a client's messages: two neighbouring data sets, and one number per run that tells them apart.
 
 The adversary is the server of the threat model: it sees every message, chooses the public x0, and knows all settings and
 every other example. Each attack makes its pair of data sets, lets `fedpdm.rounds.client_round` produce the messages of
-many runs on both, and reduces a run to one score, the higher the more it looks like the data set with the canary.
+many runs on both, and reduces a run to one score. A higher score means that the run looks more like the one with the canary.
 
-    dual      likelihood of all messages together, on a client that has nothing but the canary (the dual remembers it)
-    canary    the same among the client's own examples, at an x0 where the canary's gradient is as large as it can be
-    steps     how loud the noise is, which a number of local steps that depends on the data gives away
-    support   whether one coordinate is among those sent (selected before the noise is added)
+    dual      likelihood of all messages together, on a client that holds only the canary (the dual remembers it)
+    canary    the same among the client's own examples, at an x0 where the canary's gradient has its largest norm
+    steps     the size of the noise, which reveals a number of local steps that depends on the data
+    support   whether one coordinate is sent (it is selected before the noise is added)
 """
 
 import math
@@ -29,11 +29,11 @@ __all__ = ["ATTACKS", "Scores", "sparsified", "attack_client", "alone", "canary_
 
 ATTACKS = ("dual", "steps", "support", "canary")
 SATURATING = 8.0  # score of a wrong class at which the loss's slope is 0.999 of its largest
-TILT = 0.1  # sine of the angle between a replaced canary and the direction that it is known by
+TILT = 0.1  # sine of the angle between a replaced canary and the direction that identifies it
 
 
 class Scores(NamedTuple):
-    """One number per run on each data set; the first halves chose the statistic and are to choose the threshold."""
+    """One number per run on each data set; the first halves choose the statistic and the threshold."""
 
     present: np.ndarray
     absent: np.ndarray
@@ -42,10 +42,20 @@ class Scores(NamedTuple):
 
 
 def sparsified(setup: Setup) -> Setup:
-    """The setup with half of the coordinates sent, chosen as each order does it; its own links if they are sparse.
+    """Return the setup with half of the coordinates sent, or unchanged if its links are sparse already.
 
-    In the paper's order (Algorithm 2) the indices are chosen from un-noised values and sent as they are; in the sound
-    order the values are noised already, and selection is post-processing.
+    In the paper's order (Algorithm 2) the indices are chosen from un-noised values and sent without noise. In the sound order
+    the values are noised already, and selection is post-processing.
+
+    Parameters
+    ----------
+    setup : Setup
+        The setup to attack.
+
+    Returns
+    -------
+    Setup
+        The sparse setup.
     """
     if setup.links.uplink < 1:
         return setup
@@ -64,10 +74,22 @@ def attack_client(
     runs: int,
     seed: int,
 ) -> Scores:
-    """Run one of `ATTACKS` on a client that takes part in `rounds`; the parameters are those of `audit.audit`.
+    """Run one of `ATTACKS` on a client that takes part in `rounds`.
 
-    Slot 0 is given to the canary. Under "add-remove" it is filled or empty; under "replace-one" it holds the canary or its
+    Slot 0 belongs to the canary. Under "add-remove" it is filled or empty; under "replace-one" it holds the canary or its
     opposite ("steps" and "support": or an example without features). "support" needs the first round only.
+
+    Parameters
+    ----------
+    setup, examples, classes, attack, radius, runs, seed
+        As in `fedpdm.audit.audit.audit`.
+    relation, rounds
+        Of the claim.
+
+    Returns
+    -------
+    Scores
+        One number per run on each data set.
     """
     examples = alone(examples)
     norm = canary_norm(setup, examples, radius)
@@ -84,32 +106,82 @@ def attack_client(
 
 
 def alone(examples: Examples) -> Examples:
-    """The one client's rows, as arrays that hold no other."""
+    """Return the one client's rows, in arrays that hold no other client.
+
+    Parameters
+    ----------
+    examples : Examples
+        Arrays of many clients.
+
+    Returns
+    -------
+    Examples
+        Arrays of one client.
+    """
     c, size = int(examples.client), int(examples.sizes[examples.client])
     features, labels = jnp.asarray(examples.features[c, :size])[None], jnp.asarray(examples.labels[c, :size])[None]
     return Examples(features, labels, jnp.array([size], jnp.int32), jnp.int32(0))
 
 
 def canary_norm(setup: Setup, examples: Examples, radius: float | None) -> float:
-    """The radius; without one, so much that the canary alone decides where a clipped batch gradient points."""
+    """Return the norm of the canary.
+
+    Parameters
+    ----------
+    setup, examples
+        The attacked client.
+    radius : float, optional
+        The bound on the norm of rows.
+
+    Returns
+    -------
+    float
+        The radius. Without one, a norm with which the canary alone decides the direction of a clipped batch gradient.
+    """
     largest = float(jnp.sqrt(jnp.max(jnp.sum(examples.features**2, axis=-1))))
     return radius or 10.0 * max(setup.local.batch_size, 1) * max(largest, 1.0)
 
 
 def least_used(others: Array, count: int) -> Array:
-    """Orthonormal directions [count, features] in which the other examples are smallest."""
+    """Return orthonormal directions in which the other examples are smallest.
+
+    Parameters
+    ----------
+    others : Array
+        [rows, features].
+    count : int
+        Number of directions.
+
+    Returns
+    -------
+    Array
+        [count, features].
+    """
     rows = np.asarray(others, np.float64)
     return jnp.asarray(np.linalg.eigh(rows.T @ rows)[1][:, :count].T, jnp.float32)
 
 
 def wrong_about(setup: Setup, classes: int) -> Array:
-    """How the scores of an example of class 0 are pushed, so that its loss has the largest slope."""
+    """Return scores for an example of class 0 at which its loss has the largest slope.
+
+    Parameters
+    ----------
+    setup : Setup
+        Gives the loss.
+    classes : int
+        Number of classes.
+
+    Returns
+    -------
+    Array
+        [classes] scores.
+    """
     wrong = 0.0 if setup.problem.loss.name == "logistic" else 1.0  # the logistic loss knows the true class only
     return SATURATING * jnp.zeros(classes).at[0].set(-1.0).at[1].set(wrong)
 
 
 def _pair(examples: Examples, x0: Array, canary: Array, label: int, other: Array | None = None) -> Pair:
-    """Slot 0 with the canary and with the `other` row; one without features, as in an empty slot, has no gradient."""
+    """Make the pair: slot 0 with the canary, and with the `other` row. A row without features has no gradient."""
     labels = examples.labels.at[0, 0].set(label)
     present, absent = (
         examples._replace(features=examples.features.at[0, 0].set(row), labels=labels)
@@ -119,12 +191,12 @@ def _pair(examples: Examples, x0: Array, canary: Array, label: int, other: Array
 
 
 def _quiet(examples: Examples) -> Examples:
-    """As many examples, none of which has a gradient."""
+    """Return as many examples, all without a gradient."""
     return examples._replace(features=jnp.zeros_like(examples.features))
 
 
 def _dual_pair(setup: Setup, examples: Examples, x0: Array, norm: float, relation: Relation, radius: float | None) -> Pair:
-    """Nothing but the canary; where a tolerance ends the steps, with a gradient just below it: one step, little noise."""
+    """Make a pair with only the canary. If a tolerance ends the steps, its gradient is just below: one step, little noise."""
     if setup.local.tolerance and radius is None:
         norm = min(norm, 1.9 * setup.local.batch_size * math.sqrt(setup.local.tolerance))
     canary = jnp.zeros(x0.shape[1]).at[0].set(norm)
@@ -132,10 +204,10 @@ def _dual_pair(setup: Setup, examples: Examples, x0: Array, norm: float, relatio
 
 
 def _canary_pair(setup: Setup, examples: Examples, x0: Array, norm: float, relation: Relation, radius: float | None) -> Pair:
-    """The canary among the client's own examples, at an x0 that is wrong about it: its loss has the largest slope there.
+    """Put the canary among the client's own examples, at an x0 that is wrong about it: its loss has the largest slope there.
 
-    Replace-one: the two rows are almost opposite, and both have a small part along a second direction, by which alone x0 judges
-    them. So x0 is wrong about both, and their gradients are almost opposite and as large as they can be.
+    Replace-one: the two rows are almost opposite, and both have a small part along a second direction, the only one that x0
+    looks at. So x0 is wrong about both, and their gradients are almost opposite and as large as possible.
     """
     push = wrong_about(setup, x0.shape[0])[:, None]
     if relation == "add-remove":
@@ -147,7 +219,7 @@ def _canary_pair(setup: Setup, examples: Examples, x0: Array, norm: float, relat
 
 
 def _likelihood(runner: Runner, pair: Pair, runs: int) -> Scores:
-    """The likelihood ratio of the messages along the known differences of their means.
+    """Score runs by the likelihood ratio of the messages along the known differences of their means.
 
     A full batch has one mean per round and data set. Secret batches have many: then the ratio is that of two mixtures
     over batches that the adversary draws itself. The covariance of the noise comes from the first half of the runs.
@@ -176,7 +248,7 @@ def _likelihood(runner: Runner, pair: Pair, runs: int) -> Scores:
 
 
 def _whitening(covariance: np.ndarray) -> np.ndarray:
-    """A matrix W with W W' the inverse of the covariance; rounds may differ in scale by many orders."""
+    """Return a matrix W with W W' the inverse of the covariance; rounds may differ in scale by many orders."""
     covariance = np.atleast_2d(covariance)
     scale = 1 / np.sqrt(np.maximum(np.diag(covariance), 1e-300))
     correlation = covariance * np.outer(scale, scale) + 1e-9 * np.eye(len(scale))
@@ -184,7 +256,7 @@ def _whitening(covariance: np.ndarray) -> np.ndarray:
 
 
 def _mixture(seen: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """Log of the mean over `means` of the Gaussian density (unit covariance, up to a common factor) at each row."""
+    """Return the log of the mean over `means` of the Gaussian density (unit covariance, up to a common factor) at each row."""
     blocks = np.array_split(seen, max(1, len(seen) * len(means) // CHUNK))
     return np.concatenate([logsumexp(block @ means.T - (means**2).sum(axis=1) / 2, axis=1) for block in blocks])
 
@@ -195,7 +267,7 @@ def _shift(present: np.ndarray, absent: np.ndarray) -> float | None:
 
 
 def _steps(runner: Runner, pair: Pair, runs: int) -> Scores:
-    """How far the loudness of any round's message is from what it is without the canary."""
+    """Score runs by how much the size of any round's message differs from the size without the canary."""
     base = runner.mean(pair.absent)
     present, absent, face_value = runner.both(pair, runs, lambda m: jnp.log(jnp.mean((m - base) ** 2, axis=(2, 3)) + 1e-30))
     usual = np.median(absent[: runs // 2], axis=0)
@@ -203,10 +275,10 @@ def _steps(runner: Runner, pair: Pair, runs: int) -> Scores:
 
 
 def _support(runner: Runner, examples: Examples, norm: float, runs: int) -> Scores:
-    """Whether a coordinate is sent that the canary moves, and that is sent least often without it."""
+    """Score runs by whether they send a coordinate that the canary moves and that is sent least often without it."""
     columns = runner.x0.shape[1]
     empty = _pair(examples, runner.x0, jnp.zeros(columns), 0).absent
     sent = runner.reduced(empty, OWN, DRAWS, lambda m: m[:, 0] != 0)[0].mean(axis=0).ravel()
-    row, column = divmod(sent.size - 1 - int(np.argmin(sent[::-1])), columns)  # the last one of those that tie
+    row, column = divmod(sent.size - 1 - int(np.argmin(sent[::-1])), columns)  # the last of equal ones
     pair = _pair(examples, runner.x0, jnp.zeros(columns).at[column].set(norm), row)
     return Scores(*runner.both(pair, runs, lambda m: m[:, 0, row, column] != 0))

@@ -1,4 +1,4 @@
-"""The measured trade-off of errors of an attack, as a picture."""
+"""A picture of the measured trade-off of an attack's errors."""
 
 import math
 from pathlib import Path
@@ -12,7 +12,15 @@ __all__ = ["plot"]
 
 
 def plot(result: AuditResult, path: str | Path) -> None:
-    """Draw the measured trade-off of errors, with its pointwise confidence, against the claimed one: below is a breach."""
+    """Draw the measured trade-off of errors, with its pointwise confidence, against the claim. Points below it are a breach.
+
+    Parameters
+    ----------
+    result : AuditResult
+        The result with its scores.
+    path : path
+        The picture; its ending chooses the format.
+    """
     from matplotlib.figure import Figure  # slow to import; the object interface needs no backend and no global state
 
     pair = (result.scores_with, result.scores_without)

@@ -1,9 +1,9 @@
-"""Attacks on a node as it runs: `introduce` and `answer` with secure noise, on files of its own, before a hostile server.
+"""Attacks on a real node: `introduce` and `answer` with secure noise, on the node's own files, against a hostile server.
 
-messages   the one-run audit on what `answer` sends
+messages   the one-run audit on the messages of `answer`
 replies    every code, text, size, file and ledger entry, on two neighbouring data sets, for a list of hostile requests
-time       how long `answer` takes on the two, by a two-sample test
-schema     what a schema that is read off rows under privacy shows of one row
+time       the time of `answer` on the two, by a two-sample test
+schema     traces of one row in a schema that was inferred under privacy
 """
 
 import math
@@ -63,7 +63,7 @@ Rows = tuple[np.ndarray, np.ndarray]
 
 
 class Difference(NamedTuple):
-    """What an attack on replies or time found: with p below 0.001, or any reply that differs, it tells neighbours apart."""
+    """The result of an attack on replies or time. A p below 0.001, or any reply that differs, tells neighbours apart."""
 
     attack: str
     breached: bool
@@ -73,7 +73,7 @@ class Difference(NamedTuple):
 
 
 def _node_config(epsilon: float, mode: str, rounds: int) -> Config:
-    """The small case of the audit, on a node's own rows."""
+    """Return the settings of the small audit case, on a node's own rows."""
     values = small_config("sound", "canary", epsilon, mode).model_dump(mode="json", exclude_unset=True)
     values["data"] = {"name": "own", "clients": 1, "partition": "iid", "features": "raw", "basis": "none", "radius": 1.0}
     values["rounds"] |= {"total": rounds}
@@ -81,7 +81,7 @@ def _node_config(epsilon: float, mode: str, rounds: int) -> Config:
 
 
 class Target:
-    """A node in a folder, a job that it holds, and a server that asks it what it likes."""
+    """A node in a folder, a job that it holds, and a server that may ask it anything."""
 
     def __init__(self, folder: Path, job: Job, rows: Rows) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ class Target:
         return Request("train", self.job.digest, round_index, 0, accepted, vectors)
 
     def messages(self, x0: np.ndarray, rounds: int) -> np.ndarray:
-        """The messages of all rounds, each of which the server says that it used."""
+        """Return the messages of all rounds; the server tells the node that it used each of them."""
         seen, accepted = [], ""
         for t in range(rounds):
             reply = _answered(answer(self.node, self.request(t, x0, accepted)))
@@ -109,7 +109,7 @@ class Target:
         return np.stack(seen)
 
     def observed(self, said: Any) -> tuple:
-        """All that can be seen of a reply and of the folder, but the values of the noised vector."""
+        """Return everything visible in a reply and in the folder, except the values of the noised vector."""
         size = len(said.vectors) if isinstance(said, Reply) else 0
         files = sorted((p.name, p.stat().st_mode) for p in self.node.state_dir.rglob("*") if p.suffix in (".toml", ".npz"))
         ledger, entries = self.node.state_dir / "ledger.sqlite", []
@@ -121,7 +121,7 @@ class Target:
 
 def _answered(reply: Reply) -> Reply:
     if reply.refused:
-        raise UserError(f"The node refused ({reply.refused}): {reply.reason} Its own log, above, says why.")
+        raise UserError(f"The node refused ({reply.refused}): {reply.reason} Its log, above, gives the reason.")
     return reply
 
 
@@ -138,7 +138,20 @@ def _job(config: Config, slots: int, features: int) -> Job:
 def attack_messages(
     epsilon: float = 4.0, mode: str = "linearised", canaries: int = 100, rounds: int = 4, seed: int = 0
 ) -> AuditResult:
-    """The one-run audit on the messages of a real node: its own files, float64 solver, lattice noise and ledger."""
+    """Run the one-run audit on the messages of a real node, with its own files, float64 solver, lattice noise and ledger.
+
+    Parameters
+    ----------
+    epsilon, mode
+        The claimed budget, and privacy.mode.
+    canaries, rounds, seed : int
+        Number of canaries, rounds of the job, and the seed of everything random.
+
+    Returns
+    -------
+    AuditResult
+        Lower bounds and verdict.
+    """
     config = _node_config(epsilon, mode, rounds)
     federation = small_federation(canaries + 20, canaries + 1, CLASSES, seed)
     features, labels, sizes = federation.features, federation.labels, federation.sizes
@@ -170,7 +183,18 @@ ODD_ROWS: dict[str, np.ndarray] = {
 
 
 def attack_replies(seed: int = 0) -> Difference:
-    """Ask two nodes the same hostile things; one has a row more. Everything but the noised values must be the same."""
+    """Send the same hostile requests to two nodes, one of which has a row more. Only the noised values may differ.
+
+    Parameters
+    ----------
+    seed : int
+        Of the rows.
+
+    Returns
+    -------
+    Difference
+        The replies that differ.
+    """
     rng = np.random.default_rng(seed)
     features, labels = rng.normal(size=(12, 3)) / 4, rng.integers(0, CLASSES, 12)
     plain = _node_config(4.0, "linearised", 4)
@@ -192,7 +216,7 @@ def attack_replies(seed: int = 0) -> Difference:
 
 
 def _conversation(targets: list[Target]) -> Iterator[tuple[str, list[tuple]]]:
-    """What a hostile server asks both nodes, and what it sees of each."""
+    """Yield each hostile request to both nodes, and everything visible in the replies."""
     shape = targets[0].job.shape
     zero, huge = np.zeros(shape, np.float32), np.full(shape, 1e30, np.float32)
     first = targets[0].request(0, zero)
@@ -219,21 +243,26 @@ def _conversation(targets: list[Target]) -> Iterator[tuple[str, list[tuple]]]:
 
 @contextmanager
 def row_that_decides(examples: int, rounds: int, steps: int) -> Iterator[tuple[list[Target], np.ndarray]]:
-    """Two nodes in the mode certified and a model: without the last row of the second the tolerance is reached at once.
+    """Make two nodes in the mode certified, and a model with which only the last row of the second node delays the tolerance.
 
     Parameters
     ----------
     examples, rounds, steps
         Slots of the nodes, rounds of the job, and local steps in a round.
+
+    Returns
+    -------
+    context manager
+        The two nodes, and the model.
     """
     config = _node_config(4.0, "certified", rounds)
     local = config.local.model_copy(update={"steps": steps, "step_size": 0.1, "tolerance": (0.1 / examples) ** 2})
     stateless = config.algorithm.model_copy(update={"name": "fedprox", "mu": 1.0})  # a noised dual would blur the steps
     job = _job(config.model_copy(update={"local": local, "algorithm": stateless}), examples, WIDTH)
     features, labels = np.zeros((examples - 1, WIDTH)), np.zeros(examples - 1)
-    features[:, 1] = 1.0  # x0 is right about them: no gradient
+    features[:, 1] = 1.0  # x0 predicts these rows correctly: they have no gradient
     x0 = np.zeros((CLASSES, WIDTH), np.float32)
-    x0[0, 1], x0[1, 0] = 40.0, 8.0  # and wrong about the one that may be there
+    x0[0, 1], x0[1, 0] = 40.0, 8.0  # and x0 is wrong about the odd row
     odd = np.zeros(WIDTH)
     odd[0] = 1.0
     with _targets(job, (features, labels), (np.concatenate([features, odd[None]]), np.append(labels, 0))) as targets:
@@ -243,7 +272,17 @@ def row_that_decides(examples: int, rounds: int, steps: int) -> Iterator[tuple[l
 def attack_time(examples: int = 2000, runs: int = 20, steps: int = 60, seed: int = 0) -> Difference:
     """Time `answer` in the mode certified, with and without one row that decides whether the tolerance is reached at once.
 
-    The runs alternate, in an order drawn anew for each pair, so that a busy machine slows both alike.
+    The runs alternate, in a new random order for each pair, so a busy machine slows both alike.
+
+    Parameters
+    ----------
+    examples, runs, steps, seed : int
+        Slots of the nodes, answers to time, local steps, and the seed of the order.
+
+    Returns
+    -------
+    Difference
+        Medians, and the p-value of a two-sample test.
     """
     rng, seconds = np.random.default_rng(seed), ([], [])
     with row_that_decides(examples, runs, steps) as (targets, x0):
@@ -266,9 +305,21 @@ def attack_time(examples: int = 2000, runs: int = 20, steps: int = 60, seed: int
 
 
 def attack_schema(epsilon: float = 1.0, runs: int = 4000, rows: int = 400) -> AuditResult:
-    """Release the schema of a table many times, with and without one row, and count what of that row shows.
+    """Release the schema of a table many times, with and without one row, and count the traces of that row.
 
-    As many others as the thresholds ask for have its word, its number and its label: there one row more matters most.
+    Its word, its number and its label occur in as many other rows as the thresholds need: there, one more row matters most.
+
+    Parameters
+    ----------
+    epsilon : float
+        The budget of one release.
+    runs, rows : int
+        Releases on each data set, and rows of the table.
+
+    Returns
+    -------
+    AuditResult
+        Lower bounds and verdict.
     """
     delta, common = 1e-5, {"word": "often", "number": 1.0, "label": "yes"}
     odd = {"word": "edge", "number": 1.5e6, "label": "edge"}

@@ -1,12 +1,12 @@
-r"""Audit one training run: many canaries at once, each there or not by the toss of a coin.
+r"""Audit one training run: many canaries at once; a coin decides for each whether it is in the data.
 
 Let m canaries be in the data with probability 1/2 each, independently. From the messages of one run the auditor makes exactly r
-guesses, each that one canary was there or was not, and v of them are right.
+guesses; each says whether one canary was in the data, and v of them are right.
 
 Theorem O. *Let the mechanism have the trade-off function f between data sets that differ in one canary: for every event E,
 $P_D(E) \le 1 - f(P_{D'}(E))$. Let $p_i$ be the probability of exactly i right guesses. Then for every set T of numbers*
 $$\sum_{i \in T} \tfrac im\, p_i \;\le\; 1 - f\Big(\sum_{i \in T} \tfrac{r-i+1}m\, p_{i-1}\Big).$$
-It holds however the canaries' answers depend on each other. Proof, and the bound on the tail that `refuted` computes from it:
+It holds for any dependence between the canaries. The proof, and the bound on the tail that `refuted` computes from it, are in
 docs/audit.md. The inequality is that of Mahloujifar, Melis, Chaudhuri (2024); the game that of Steinke, Nasr, Jagielski (2023).
 """
 
@@ -26,23 +26,28 @@ from fedpdm.rounds import Setup
 
 __all__ = ["Guessed", "Canaries", "place_canaries", "one_run", "refuted", "least_mu", "least_epsilon", "guess"]
 
-GUESSED = 0.2  # share of the canaries that is guessed: those whose scores say most
-SIMULATED = 200  # runs by the auditor itself, from which it learns how rounds go together
+GUESSED = 0.2  # share of the canaries that are guessed: those with the clearest scores
+SIMULATED = 200  # runs by the auditor itself, which show the covariance between rounds
 
 Inverse = Callable[[float], float]  # y -> the least x with 1 - f(x) >= y
 
 
 def refuted(canaries: int, guesses: int, right: int, level: float, inverse: Inverse) -> bool:
-    """Whether so many right guesses have a probability below `level` under every mechanism with this trade-off function.
+    """Tell whether this many right guesses have a probability below `level` for every mechanism with this trade-off function.
 
     Parameters
     ----------
     canaries, guesses, right
         m, r and v of the module's head; r is fixed before the run.
     level
-        Most that the probability of a wrong verdict may be.
+        The largest allowed probability of a wrong verdict.
     inverse
-        Of 1 - f, see `least_mu` and `least_epsilon`.
+        The inverse of 1 - f, see `least_mu` and `least_epsilon`.
+
+    Returns
+    -------
+    bool
+        True if the trade-off function is refuted.
     """
     m, r, v = canaries, guesses, right
     if v == 0:
@@ -66,7 +71,18 @@ def refuted(canaries: int, guesses: int, right: int, level: float, inverse: Inve
 
 
 def least_mu(canaries: int, guesses: int, right: int, level: float) -> float:
-    r"""The least $\mu$ for which $\mu$-GDP is not refuted: $1 - f(x) = \Phi(\Phi^{-1}(x) + \mu)$."""
+    r"""Return the smallest $\mu$ for which $\mu$-GDP is not refuted: $1 - f(x) = \Phi(\Phi^{-1}(x) + \mu)$.
+
+    Parameters
+    ----------
+    canaries, guesses, right, level
+        As in `refuted`.
+
+    Returns
+    -------
+    float
+        $\mu$.
+    """
 
     def inverse(mu: float) -> Inverse:
         return lambda y: float(ndtr(ndtri(min(y, 1.0)) - mu))
@@ -75,7 +91,20 @@ def least_mu(canaries: int, guesses: int, right: int, level: float) -> float:
 
 
 def least_epsilon(canaries: int, guesses: int, right: int, level: float, delta: float) -> float:
-    r"""The least $\epsilon$ for which $(\epsilon, \delta)$-DP is not refuted."""
+    r"""Return the smallest $\epsilon$ for which $(\epsilon, \delta)$-DP is not refuted.
+
+    Parameters
+    ----------
+    canaries, guesses, right, level
+        As in `refuted`.
+    delta : float
+        $\delta$.
+
+    Returns
+    -------
+    float
+        $\epsilon$.
+    """
 
     def inverse(epsilon: float) -> Inverse:
         return lambda y: max(0.0, math.exp(-epsilon) * (y - delta), 1 - delta - math.exp(epsilon) * (1 - y))
@@ -84,7 +113,7 @@ def least_epsilon(canaries: int, guesses: int, right: int, level: float, delta: 
 
 
 def _least(is_refuted: Callable[[float], bool], most: float = 30.0) -> float:
-    """Bisect; the end that is returned is refuted itself, or 0."""
+    """Bisect; the returned end is refuted itself, or 0."""
     low, high = 0.0, most
     for _ in range(40):
         middle = (low + high) / 2
@@ -93,16 +122,27 @@ def _least(is_refuted: Callable[[float], bool], most: float = 30.0) -> float:
 
 
 class Guessed(NamedTuple):
-    """What came of one run."""
+    """The guesses about one run."""
 
     there: np.ndarray  # [canaries], which were in the data
-    scores: np.ndarray  # [canaries], the higher the more it looks as if it was
+    scores: np.ndarray  # [canaries], higher if the canary looks more present
     guesses: int
     right: int
 
 
 def guess(scores: np.ndarray, there: np.ndarray) -> Guessed:
-    """The canaries with the highest scores were there, those with the lowest were not; the others are left out."""
+    """Guess that the canaries with the highest scores were in the data and those with the lowest were not; skip the others.
+
+    Parameters
+    ----------
+    scores, there : ndarray
+        [canaries] scores, and which canaries were in the data.
+
+    Returns
+    -------
+    Guessed
+        The number of guesses, and of right ones.
+    """
     each = max(1, round(len(scores) * GUESSED / 2))
     order = np.argsort(scores, kind="stable")
     right = int(there[order[-each:]].sum() + (1 - there[order[:each]]).sum())
@@ -110,10 +150,10 @@ def guess(scores: np.ndarray, there: np.ndarray) -> Guessed:
 
 
 class Canaries(NamedTuple):
-    """Rows that can be told apart, and the model at which each has the largest gradient that it can have."""
+    """Rows that can be told apart, and the model at which each has its largest gradient."""
 
     features: np.ndarray  # [canaries, features]; all have label 0
-    directions: np.ndarray  # [canaries, *model], of norm 1: where a canary moves the solution
+    directions: np.ndarray  # [canaries, *model], of norm 1: the direction in which a canary moves the solution
     x0: np.ndarray
 
 
@@ -121,7 +161,24 @@ MessagesFn = Callable[[Canaries, np.ndarray], np.ndarray]
 
 
 def place_canaries(setup: Setup, others: np.ndarray, classes: int, count: int, norm: float) -> Canaries:
-    """Canaries in orthogonal directions, those that the other rows [rows, features] use least."""
+    """Place canaries in the orthogonal directions that the other rows use least.
+
+    Parameters
+    ----------
+    setup : Setup
+        The attacked setup.
+    others : ndarray
+        [rows, features] the other rows.
+    classes, count : int
+        Classes, and number of canaries.
+    norm : float
+        The norm of a canary.
+
+    Returns
+    -------
+    Canaries
+        The rows, their directions, and the model.
+    """
     if count > others.shape[1]:
         raise ConfigError(f"Expected at most {others.shape[1]} canaries, one per feature, got {count}.")
     directions = np.asarray(least_used(jnp.asarray(others), count))
@@ -141,7 +198,7 @@ def one_run(
     seed: int,
     messages: MessagesFn | None = None,
 ) -> Guessed:
-    """Put canaries into the first slots of a client, run it once, and guess which were there.
+    """Put canaries into the first slots of a client, run it once, and guess which were in the data.
 
     Parameters
     ----------
@@ -152,7 +209,12 @@ def one_run(
     seed
         Of the coins, and of the run.
     messages
-        Who is attacked: `(canaries, there) -> messages [rounds, *model]`. Not given: a simulated client.
+        The attacked client: `(canaries, there) -> messages [rounds, *model]`. None: a simulated client.
+
+    Returns
+    -------
+    Guessed
+        The guesses.
     """
     examples = alone(examples)
     if canaries > examples.features.shape[1]:

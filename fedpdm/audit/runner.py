@@ -17,11 +17,11 @@ from fedpdm.rounds import Setup, client_key, client_round
 __all__ = ["Pair", "Runner", "ABSENT", "CHUNK", "DRAWS", "OWN", "PRESENT"]
 
 DRAWS = 1000  # of the client's secret batches, by the adversary itself
-PRESENT, ABSENT, OWN = range(3)  # whose keys
-MOST, CHUNK = 1000, 2**24  # runs, and numbers in their messages, that are computed in one call
+PRESENT, ABSENT, OWN = range(3)  # kinds of random keys: with the canary, without it, the adversary's own
+MOST, CHUNK = 1000, 2**24  # most runs, and most numbers in their messages, of one call
 
 Numbers = tuple[np.ndarray, np.ndarray]
-Reduce = Callable[[Array], Array]  # messages [runs, rounds, *model] -> what the adversary keeps of them, [runs, ...]
+Reduce = Callable[[Array], Array]  # messages [runs, rounds, *model] -> the adversary's statistics, [runs, ...]
 
 
 class Pair(NamedTuple):
@@ -33,7 +33,7 @@ class Pair(NamedTuple):
 
 
 def _switchable(privacy: Mechanism, noisy: Array) -> Mechanism:
-    """The mechanism itself, or its noiseless values: the adversary computes with both, and one compilation serves both."""
+    """Return the mechanism itself, or its noiseless values: the adversary needs both, and one compilation serves both."""
 
     def either(release: Callable[[Any, Release], Released]) -> Callable[[Any, Release], Released]:
         def released(value: Any, known: Release) -> Released:
@@ -54,7 +54,7 @@ def _switchable(privacy: Mechanism, noisy: Array) -> Mechanism:
 
 
 class Runner:
-    """Many runs of one client's participations, each through `client_round` with keys of its own."""
+    """Many runs of one client's participations, each through `client_round` with its own keys."""
 
     def __init__(self, setup: Setup, x0: Array, rounds: Array, seed: int):
         self._setup, self.x0, self.rounds, self._seed = seen_by_adversary(setup, x0), x0, rounds, seed
@@ -68,7 +68,7 @@ class Runner:
         broadcast = setup.algorithm.broadcast(setup.algorithm.init_server(self.x0, 1))
 
         def participate(state: Any, t: Array) -> tuple[Any, tuple[Array, Array]]:
-            # A support is public, and the same whatever the data: it goes with the audit's seed, not with the run's.
+            # A support is public and the same for all data: it depends on the audit's seed, not on the run's.
             support = shared_support(setup.links, self._seed, t, self.x0)
             result = client_round(setup, examples, state, broadcast, t, client_key(seed, t, examples.client), support)
             return result.state, (setup.algorithm.model_vector(result.message), jnp.asarray(result.cost))
@@ -77,7 +77,7 @@ class Runner:
         return messages, jnp.sum(costs)
 
     def reduced(self, examples: Examples, kind: int, runs: int, reduce: Reduce, noisy: bool = True) -> Numbers:
-        """`reduce(messages [some, rounds, *model])` and the cost of every run; different kinds have different keys."""
+        """Return `reduce(messages [some, rounds, *model])` and the cost of every run; different kinds have different keys."""
         first = int(np.random.default_rng(self._seed).integers(2**31)) + kind * 2**30
         parts = []
         for start in range(0, runs, self._size):
@@ -88,12 +88,12 @@ class Runner:
         return values, costs
 
     def both(self, pair: Pair, runs: int, reduce: Reduce) -> tuple[np.ndarray, np.ndarray, float]:
-        """What is left of the messages with and without the canary, and the face value of their noise."""
+        """Return the reduced messages with and without the canary, and the face value of their noise."""
         present, _ = self.reduced(pair.present, PRESENT, runs, reduce)
         absent, costs = self.reduced(pair.absent, ABSENT, runs, reduce)
         return present, absent, float(np.sqrt(costs.mean()))
 
     def mean(self, examples: Examples) -> Array:
-        """The mean of the noiseless messages over the client's secret batches, as the adversary computes it."""
+        """Return the mean of the noiseless messages over the client's secret batches, as the adversary computes it."""
         means, _ = self.reduced(examples, OWN, self.draws, lambda m: m.mean(axis=0, keepdims=True), noisy=False)
         return jnp.asarray(means.mean(axis=0), jnp.float32)

@@ -11,7 +11,18 @@ __all__ = ["small_config", "small_federation"]
 
 
 def small_federation(examples: int = 50, features: int = 20, classes: int = 2, seed: int = 0) -> Federation:
-    """One client with random unit-norm examples, the last feature of which is zero: an audit on it takes seconds."""
+    """Make one client with random unit-norm examples whose last feature is zero.
+
+    Parameters
+    ----------
+    examples, features, classes, seed : int
+        Sizes, and the seed of the examples.
+
+    Returns
+    -------
+    Federation
+        A federation of one client.
+    """
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(examples, features))
     x[:, -1] = 0.0
@@ -22,10 +33,24 @@ def small_federation(examples: int = 50, features: int = 20, classes: int = 2, s
 
 
 def small_config(mechanism: str, attack: str, epsilon: float | None = None, mode: str = "contractive") -> Config:
-    """Settings for `small_federation` under which the attack is at its best; `mode` is the sound mechanism's.
+    """Return settings for `small_federation` under which the attack is strongest.
 
-    "dual" wants many rounds, each of which moves the dual little: Theorem 1's noise is in proportion to that move, what
-    the dual remembers is not. "steps" wants a tolerance. The default epsilon is 0.1 for "steps", else 0.5.
+    "dual" needs many rounds with small moves of the dual: Theorem 1's noise is in proportion to that move, but the memory of
+    the dual is not. "steps" needs a tolerance.
+
+    Parameters
+    ----------
+    mechanism, attack : str
+        privacy.mechanism, and the attack.
+    epsilon : float, optional
+        The budget; by default 0.1 for "steps", else 0.5.
+    mode : str
+        privacy.mode of the sound mechanism.
+
+    Returns
+    -------
+    Config
+        The settings.
     """
     values: dict[str, Any] = {
         "data": {"name": "digits", "clients": 1, "partition": "iid"},

@@ -1,8 +1,8 @@
-"""Attacks on secure sums: what a server sees that works with t members, and the variant that is refused.
+"""Attacks on secure sums: the view of a server that works with t members, and the variant that is refused.
 
-The adversary knows everybody's rows but the canary, and the noise of the members that work with it. It subtracts all that from
-a sum. What is left is the victim's own share and the noise of H - 1 other honest members: `seen_by_adversary` makes exactly
-that, with the functions that training calls, for the attacks of `fedpdm.audit.attacks`.
+The adversary knows everybody's rows but the canary, and the noise of the members that work with it. It subtracts all of this
+from a sum. The rest is the victim's own share and the noise of H - 1 other honest members. `seen_by_adversary` computes exactly
+this rest, with the functions that training calls, for the attacks of `fedpdm.audit.attacks`.
 """
 
 import math
@@ -23,16 +23,21 @@ __all__ = ["OwnDuals", "attack_own_duals", "seen_by_adversary"]
 
 
 def seen_by_adversary(setup: Setup, x0: Array, noisy_members: int | None = None) -> Setup:
-    """The setup as the attacked member's messages look to a server that subtracts all that it knows from the sums.
+    """Return the setup with the messages that remain after a server subtracts everything it knows from the sums.
 
     Parameters
     ----------
     setup
-        With a mechanism that has `sums`; others are returned as they are.
+        A setup whose mechanism has `sums`; others are returned unchanged.
     x0
         The model that the server sends.
     noisy_members
-        How many honest members add their share of noise; H if not given. Fewer is sabotage, for controls.
+        How many honest members add their share of noise; by default H. A smaller number is a broken variant, for controls.
+
+    Returns
+    -------
+    Setup
+        The setup to attack.
     """
     sums = setup.privacy.sums
     if sums is None:
@@ -52,21 +57,21 @@ def seen_by_adversary(setup: Setup, x0: Array, noisy_members: int | None = None)
 
 
 class OwnDuals(NamedTuple):
-    """What the attack on own duals under changing cohorts found, in standard deviations of its statistic."""
+    """The result of the attack on own duals under changing cohorts, in standard deviations of its statistic."""
 
-    claimed: float  # what Theorem S1 would say, if it covered this
-    possible: float  # of the best linear statistic, computed from the model
-    measured: float  # of the statistic that was learned on the first half of the runs, on the second half
+    claimed: float  # the figure of Theorem S1, if it covered this variant
+    possible: float  # the best linear statistic, computed from the model
+    measured: float  # the statistic learned on the first half of the runs, measured on the second half
 
 
 def attack_own_duals(
     *, members: int = 20, later_rounds: int = 12, forgetting: float = 0.5, mu: float = 0.3, runs: int = 20_000, seed: int = 0
 ) -> OwnDuals:
-    r"""The refused variant: every member of FedPDM moves a dual of its own by its own noised solution; cohorts change.
+    r"""Attack the refused variant: each member moves its own dual by its own noised solution, and cohorts change.
 
-    The victim takes part once. Then the server puts another member in its place, and lets the rest go on. Every later sum holds
-    the others' earlier noise again, through their duals: the server learns it, and takes it off the victim's only sum. All
-    numbers are along the canary's direction, the only one that matters.
+    The victim takes part once. Then the server puts another member in its place, and the others continue. Every later sum
+    contains the others' earlier noise again, through their duals: the server learns it, and subtracts it from the victim's only
+    sum. All numbers are along the canary's direction, the only one that matters.
 
     Parameters
     ----------
@@ -75,9 +80,16 @@ def attack_own_duals(
     later_rounds
         Rounds without the victim.
     forgetting
-        $\kappa = 1 - \rho\eta$ of one linearised step: how much of a dual stays.
+        $\kappa = 1 - \rho\eta$ of one linearised step: the share of a dual that stays.
     mu
         Shift of the one sum, in its standard deviations, that Theorem S1 would allow.
+    runs, seed
+        Runs with and without the canary, and the seed of the noise.
+
+    Returns
+    -------
+    OwnDuals
+        The claimed, the possible and the measured shift.
     """
     rho, rng = 1.0, np.random.default_rng(seed)
     step, algorithm = (1 - forgetting) / rho, fedpdm(rho=rho)
@@ -110,6 +122,6 @@ def attack_own_duals(
 
 
 def _response(sums_with: Callable[[float, np.ndarray], np.ndarray], rounds: int, members: int) -> np.ndarray:
-    """The sums as a linear function of all noise: a column per draw."""
+    """Return the sums as a linear function of all noise: a column per draw."""
     unit = np.eye(rounds * members).reshape(-1, rounds, members)
     return sums_with(0.0, unit).T

@@ -12,16 +12,16 @@ __all__ = ["data_app"]
 
 data_app = typer.Typer(no_args_is_help=True, help="Get and describe data sets.")
 
-SCHEMA_COMMENT = """What the columns of {table} are, read off its rows.
-Under privacy.mechanism = "sound" nothing here may tell about the rows: put in bounds and levels that are known without them,
-and take the line from_rows out.
+SCHEMA_COMMENT = """The columns of {table}, inferred from its rows.
+Under privacy.mechanism = "sound" nothing here may come from the rows: write bounds and levels that are known without them,
+and remove the line from_rows.
 kind is "number" (cut to [low, high]; missing_column = true adds an indicator of missing ones), "category" (an indicator per
 level) or "ignored"."""
 
 
-RELEASE_COMMENT = """What the columns of {table} are, read off its rows with noise: differential privacy for one row, with the
+RELEASE_COMMENT = """The columns of {table}, inferred from its rows with noise: differential privacy for one row, with the
 epsilon and delta of [cost], under adding or removing it. A run with this schema counts them in its budget.
-To make another one is another release: keep this one."""
+Keep this file: another one would be another release, with its own cost."""
 
 
 @data_app.command("fetch")
@@ -55,13 +55,13 @@ def data_info(name: str, data_dir: DataDirOption = None) -> None:
 def schema(
     table: Annotated[str, typer.Argument(help="A CSV, Parquet, NPZ or LibSVM file.")],
     label: Annotated[str, typer.Option(help="The column to predict.")],
-    client_column: Annotated[str | None, typer.Option(help="The column that says whose row it is.")] = None,
-    unit: Annotated[str | None, typer.Option(help="The column that names the person that a row is about.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Read the rows with noise: the budget of this release.")] = None,
+    client_column: Annotated[str | None, typer.Option(help="The column with the owner of a row.")] = None,
+    unit: Annotated[str | None, typer.Option(help="The column with the person of a row.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Infer with noise: the budget of this release.")] = None,
     delta: Annotated[float, typer.Option(help="Delta of that release.")] = 1e-6,
-    features: Annotated[int | None, typer.Option(help="With --epsilon, of a LibSVM file: the number of its columns.")] = None,
+    features: Annotated[int | None, typer.Option(help="Columns of a LibSVM file; needed with --epsilon.")] = None,
 ) -> None:
-    """Print what the columns of a table are, as TOML, to look at, to change, and to pass as --schema.
+    """Infer the schema of a table and print it as TOML, to check, to change, and to pass as --schema.
 
     \b
     Example:
@@ -75,8 +75,8 @@ def schema(
         found, comment = infer_schema(read_table(table), label, client_column, unit), SCHEMA_COMMENT
     elif unit is not None:
         raise ConfigError(
-            f"--unit {unit} does not go with --epsilon: a schema that is read with noise covers one row, not all rows of one "
-            f"{unit}; leave --epsilon out, and put in what is known without the rows"
+            f"--unit {unit} does not fit --epsilon: the noise of a schema covers one row, not all rows of one {unit}. Remove "
+            "--epsilon, and write values that are known without the rows"
         )
     else:
         from fedpdm.privacy.schema_release import release_schema

@@ -1,4 +1,4 @@
-"""The command `fedpdm features show`: what a public feature map does, and why it costs no privacy."""
+"""The command `fedpdm features show`: explain a public feature map, and why it costs no privacy."""
 
 from typing import Annotated
 
@@ -11,9 +11,9 @@ __all__ = ["features_app"]
 features_app = typer.Typer(no_args_is_help=True, help="Look at public feature maps.")
 
 WHY_FREE = (
-    "A map costs no privacy when it is a pure function of one example with nothing fitted: adding or removing an example then "
+    "A map costs no privacy if it is a pure function of one example with nothing fitted: adding or removing an example then "
     "adds or removes one row of features, of the same bounded norm, and changes no other row. Under the sound mechanism this "
-    "is tried on made-up rows before training, and a map that looks at other examples is refused."
+    "is tested on made-up rows before training, and a map that uses other examples is refused."
 )
 AUTO = "scattering for images, piecewise for tables."
 
@@ -24,7 +24,7 @@ def show(
         str | None, typer.Argument(help="A map, or auto (default: all maps).", autocompletion=complete_feature_map)
     ] = None,
 ) -> None:
-    """Say what a feature map does, what it looks at, and how to use it.
+    """Explain a feature map: what it does, which data it uses, and how to switch it on.
 
     \b
     Example:
@@ -42,11 +42,11 @@ def show(
             continue
         shown = FEATURE_MAPS[key].build()
         print(f"{key}: {shown.sentence}")
-        print(f"  looks at {shown.depends_on}" + ("; rows have norm 1 beside a constant column of 0.2" if shown.unit else ""))
+        print(f"  depends on {shown.depends_on}" + ("; rows have norm 1, plus a constant column of 0.2" if shown.unit else ""))
         for option in FEATURE_MAPS[key].options:
             print(f"  data.{option.key} = {option.default}   # {option.description}")
         if shown.key is not None:
-            print(f"  kept in {feature_dir()}, by the hash of the images and the options")
+            print(f"  stored in {feature_dir()}, by the hash of the images and the options")
     if name is None:
         print(f"auto: {AUTO}")
     print(f"\n{WHY_FREE}\nUse: --set data.features={name or 'auto'} with data.scaling=none")

@@ -25,7 +25,7 @@ def demo(
     data: Annotated[str, typer.Option(help="digits, or mnist.")] = "digits",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 5,
     epsilon: Annotated[float, typer.Option(help="Every client's budget.")] = 1.0,
-    cohort: Annotated[int, typer.Option(min=0, max=64, help="Secure sums of so many member processes instead; 0: none.")] = 0,
+    cohort: Annotated[int, typer.Option(min=0, max=64, help="Member processes of a secure sum instead of nodes; 0: none.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the run, the nodes' states, keys and logs.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder that holds the data files.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
@@ -43,7 +43,7 @@ def demo(
         raise ConfigError(f"Unknown --data {data!r}: choose one of {', '.join(DEMO_DATA)}.")
     folder = out or Path("runs") / f"flower-{datetime.now():%Y%m%d-%H%M%S}"
     if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: name another --out.")
+        raise UserError(f"{folder} is not empty: choose another --out.")
     if cohort:
         _cohort_demo(folder, cohort, epsilon, data_dir, as_json)
         return
@@ -57,7 +57,7 @@ def demo(
         return
     print(f"Test accuracy {summary['test_accuracy']:.4f} after {summary['rounds']} rounds in {summary['seconds']:.0f} s.")
     print(summary["guarantee"])
-    print(f"Run folder: {folder / 'run'}; a client's own books: fedpdm flower status {folder / 'nodes' / 'client-0'}")
+    print(f"Run folder: {folder / 'run'}; a client's own record: fedpdm flower status {folder / 'nodes' / 'client-0'}")
 
 
 def _cohort_demo(folder: Path, members: int, epsilon: float, data_dir: Path | None, as_json: bool) -> None:
@@ -70,7 +70,7 @@ def _cohort_demo(folder: Path, members: int, epsilon: float, data_dir: Path | No
         return
     print(f"Test accuracy {summary['test_accuracy']:.4f}; {summary['opened']} of {len(summary['rounds'])} sums were opened.")
     print(summary["guarantee"])
-    print(f"A member's own books: fedpdm flower status {folder / 'nodes' / 'client-0'}")
+    print(f"A member's own record: fedpdm flower status {folder / 'nodes' / 'client-0'}")
 
 
 @flower_app.command("init")
@@ -79,9 +79,9 @@ def init(
     source: Annotated[str, typer.Option("--from", help="A run's folder, a preset, or a TOML file of settings.")] = "demo",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: KEY=VALUE; may be repeated.")] = None,
     slots: Annotated[int | None, typer.Option(min=1, help="Public number of places for rows at every client.")] = None,
-    schema: Annotated[Path | None, typer.Option(help="Public schema of an own table; a run's folder has it.")] = None,
-    columns: Annotated[int | None, typer.Option(min=1, help="Of NPZ files without a schema: columns of `features`.")] = None,
-    classes: Annotated[str | None, typer.Option(help="Of NPZ files without a schema: names of label 0, 1, ...: no,yes")] = None,
+    schema: Annotated[Path | None, typer.Option(help="Public schema of your table; a run's folder has it.")] = None,
+    columns: Annotated[int | None, typer.Option(min=1, help="NPZ files without a schema: columns of `features`.")] = None,
+    classes: Annotated[str | None, typer.Option(help="NPZ files without a schema: names of label 0, 1, ...: no,yes")] = None,
     noise: Annotated[str, typer.Option(help="secure; simulation is for public data and protects nothing.")] = "secure",
     evaluate: Annotated[float | None, typer.Option(help="Epsilon for noised counts on held-out rows.")] = None,
     evaluate_every: Annotated[int, typer.Option(min=0, help="Rounds between two evaluations; 0: one at the end.")] = 0,
@@ -89,7 +89,7 @@ def init(
     out: Annotated[str, typer.Option(help="Run folder on the server.")] = "",
     data_dir: Annotated[Path | None, typer.Option(help="Folder that holds the files of known data sets.")] = None,
 ) -> None:
-    """Write all that server and clients need for one training: job.toml, policy.toml, schema.toml and app/.
+    """Write the files that server and clients need for one training: job.toml, policy.toml, schema.toml and app/.
 
     \b
     Example:
@@ -101,7 +101,7 @@ def init(
     from fedpdm.engines.flower.job import Evaluation
 
     if job.exists() and any(job.iterdir()):
-        raise UserError(f"{job} is not empty: name another folder.")
+        raise UserError(f"{job} is not empty: choose another folder.")
     if evaluate is not None and not (evaluate > 0 and 0 < evaluate_share < 1):
         raise ConfigError(f"Expected --evaluate {evaluate:g} above 0 and --evaluate-share {evaluate_share:g} between 0 and 1.")
     wanted = None if evaluate is None else Evaluation(share=evaluate_share, every=evaluate_every, epsilon=evaluate)
@@ -110,12 +110,10 @@ def init(
     arrays = Arrays(classes.split(","), [f"x{j}" for j in range(columns)]) if classes and columns else None
     how: dict[str, Any] = {"slots": slots, "schema": schema, "arrays": arrays, "noise": noise, "evaluation": wanted}
     made = job_from(source, set_ or [], **how, data_dir=data_dir)
-    explained = explain(made)  # refuses a job that cannot be deployed, before anything is written
+    explained = explain(made)  # refuse a job that cannot be deployed before anything is written
     path = write_job(job, made, out=out or str(job.absolute() / "run"), data_dir=data_dir)
     print("\n".join(explained))
-    print(
-        f"Every client: fedpdm flower approve {path} --state-dir DIR --policy FILE; {job / 'policy.toml'} is one to begin with."
-    )
+    print(f"Every client: fedpdm flower approve {path} --state-dir DIR --policy FILE; start from {job / 'policy.toml'}.")
     print(f"The server: flwr run {job / 'app'} CONNECTION")
 
 
@@ -128,7 +126,7 @@ def approve(
     schema: Annotated[Path | None, typer.Option(help="The node's schema: must be the job's.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Say in plain words what a job asks of this client, and let the client take part in it.
+    """Explain in plain words what a job asks of this client, and let the client take part in it.
 
     \b
     Example:
@@ -154,9 +152,9 @@ def remove(
     job: Annotated[str, typer.Argument(help="The job's digest, or its beginning.")],
     state_dir: Annotated[Path, typer.Option(help="The node's state-dir.")],
 ) -> None:
-    """Take no part in a job any more: the client answers no request for it.
+    """Stop taking part in a job: the client answers no further request for it.
 
-    What was spent for it stays on the ledger, and its messages stay among the witnesses. `approve` takes it up again.
+    The spending for the job stays in the ledger, and its messages stay on record. `approve` takes it up again.
 
     \b
     Example:
@@ -168,14 +166,14 @@ def remove(
 
     with open_store(state_dir, create=False):
         digest = remove_job(state_dir, job)
-    print(f"Removed: job {digest}. What was spent for it stays spent.")
+    print(f"Removed: job {digest}. Its spending stays in the ledger.")
 
 
 @flower_app.command("node", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def node(context: typer.Context) -> None:
-    """Start a SuperNode (all options are those of `flower-supernode`) that runs fedpdm's ClientApp, whatever app it is sent.
+    """Start a SuperNode that runs fedpdm's ClientApp only, and no app from the server. Options: those of `flower-supernode`.
 
-    The data are looked at first: if they do not fit an approved job, the node does not start.
+    The node checks its data first: if they do not fit an approved job, it does not start.
 
     Example:  fedpdm flower node --superlink HOST:PORT --root-certificates ca.crt --auth-supernode-private-key node.key
     --node-config "client=0 state-dir='/var/lib/fedpdm' policy='/etc/fedpdm/policy.toml'"
@@ -190,7 +188,7 @@ def node(context: typer.Context) -> None:
 
 
 def _check_node(arguments: list[str]) -> None:
-    """Refuse, before anybody can ask, data that do not fit the jobs that the client holds."""
+    """Refuse data that do not fit the jobs that the client holds, before anybody can ask."""
     from flwr.common.config import parse_config_args
 
     from fedpdm.engines.flower.client.app import node_of
@@ -215,7 +213,7 @@ def _check_node(arguments: list[str]) -> None:
 def keys(
     folder: Annotated[Path, typer.Argument(help="Folder for the files.")],
     host: Annotated[list[str] | None, typer.Option(help="Name or address of the SuperLink; may be repeated.")] = None,
-    nodes: Annotated[int, typer.Option(min=0, help="Make a key for each of so many nodes.")] = 0,
+    nodes: Annotated[int, typer.Option(min=0, help="Number of nodes that get a key.")] = 0,
 ) -> None:
     """Make a certificate authority, the SuperLink's certificate, and keys for nodes.
 
@@ -225,7 +223,7 @@ def keys(
     from fedpdm.engines.flower.processes.keys import make_certificates, make_node_key
 
     if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: name another folder, so that keys in use stay as they are.")
+        raise UserError(f"{folder} is not empty: choose another folder, so that keys in use do not change.")
     try:
         made = make_certificates(folder, tuple(host or ("localhost", "127.0.0.1")))
         pairs = [make_node_key(folder, f"node-{node}") for node in range(nodes)]
@@ -242,7 +240,7 @@ def status(
     state_dir: Annotated[Path, typer.Argument(help="The node's state-dir.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what a client has spent and has left, where it took part, its last message, and what it refused."""
+    """Show a client's spending, the rest of its budget, its jobs, its last message, and its refusals."""
     _require_flower()
     from fedpdm.engines.flower.processes.status import client_status
 
@@ -252,9 +250,9 @@ def status(
         return
     budget = report["budget"]
     if report["trouble"]:
-        print(f"Budget: none is left. {report['trouble']}")
+        print(f"Budget: nothing is left. {report['trouble']}")
     elif budget is None:
-        print("Nothing was spent: this client has not been asked under the sound mechanism.")
+        print("Nothing was spent: no server has asked this client under the sound mechanism.")
     else:
         print(
             f"Budget: epsilon = {budget['epsilon_spent']:.4g} of {budget['epsilon']:g} spent in {budget['releases']} releases, "

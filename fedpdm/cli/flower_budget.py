@@ -1,4 +1,4 @@
-"""The commands `fedpdm flower budget ...`: what an operator decides about a node's budget."""
+"""The commands `fedpdm flower budget ...`: an operator's decisions about a node's budget."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,14 +12,14 @@ budget_app = typer.Typer(no_args_is_help=True, help="Decide about a node's budge
 
 @budget_app.callback()
 def _group() -> None:
-    """Keeps `accept` a command of its own while it is the only one."""
+    """Keep `accept` a separate command while it is the only one."""
 
 
 @budget_app.command("accept")
 def accept(
     state_dir: Annotated[Path, typer.Argument(help="The node's state-dir.")],
     policy: Annotated[Path, typer.Option(help="The node's policy.")],
-    reason: Annotated[str, typer.Option(help="Why this is right; it stays on the ledger.")],
+    reason: Annotated[str, typer.Option(help="Why this is right; it stays in the ledger.")],
     spent: Annotated[float | None, typer.Option(help="Epsilon spent so far, in all; needed if the ledger is in doubt.")] = None,
     data_path: Annotated[Path | None, typer.Option(help="The node's data-path, if it has one.")] = None,
     client: Annotated[int, typer.Option(help="The node's number.")] = 0,

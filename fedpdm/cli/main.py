@@ -14,11 +14,11 @@ from fedpdm.version import __version__
 
 __all__ = ["app", "main"]
 
-typer.core.HAS_RICH = False  # plain help: boxes help nobody in a pipe, in a log or on a narrow screen
+typer.core.HAS_RICH = False  # plain help: boxes are hard to read in a pipe, in a log or on a narrow screen
 
 
 class _Commands(typer.core.TyperGroup):
-    """The commands of the table `fedpdm.choices.COMMANDS`; each is imported when it is first asked for."""
+    """The commands of the table `fedpdm.choices.COMMANDS`; each is imported at its first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -55,12 +55,12 @@ HINT = """\
 New here? This takes half a minute at most and downloads nothing:
   fedpdm run plain --set data.name=digits --set data.clients=20 --set rounds.participants=5
 It ends with the path of a report to open in a browser. `fedpdm run demo` trains a private model of MNIST.
-A table of your own: fedpdm run --data people.csv --label income --client-column hospital
+Your own table: fedpdm run --data people.csv --label income --client-column hospital
 """
 
 
 def main() -> None:
-    """Run the command; a user's mistake ends in one line and exit code 2 (docs/command-line.md has all codes)."""
+    """Run the command; a user's mistake ends in one line and exit code 2 (docs/command-line.md lists all codes)."""
     remember_compilations()
     try:
         sys.exit(app(prog_name="fedpdm", standalone_mode=False))
@@ -75,7 +75,7 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         print("\nfedpdm: interrupted.", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:  # the reader of the pipe has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         sys.stderr.close()
         sys.exit(0)
 

@@ -1,4 +1,4 @@
-"""The commands `fedpdm privacy ...`: plan a budget, see what was spent, attack the mechanism."""
+"""The commands `fedpdm privacy ...`: plan a budget, show the spending, attack the mechanism."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def plan(
     beta: Annotated[float, typer.Option(help="Weight of the non-convex term.")] = 0.0,
     tolerance: Annotated[float, typer.Option(help="Squared gradient norm at which the certified mode stops.")] = 1e-6,
     rows: Annotated[
-        int | None, typer.Option(help="Of a table: rows of all clients. Shows what the rule for tables does.")
+        int | None, typer.Option(help="Of a table: rows of all clients. Shows the settings of the rule for tables.")
     ] = None,
     clients: Annotated[int, typer.Option(help="Of a table: clients of equal size.")] = 10,
     features: Annotated[int, typer.Option(help="Of a table: numbers, levels of words, and 1.")] = 20,
@@ -42,7 +42,7 @@ def plan(
     dimension: Annotated[int, typer.Option(help="Coordinates of the model, for a cohort's lattice.")] = 7850,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Noise for a budget, per mode and neighbouring relation. Leave out one of epsilon, noise and participations.
+    """Compute the noise for a budget, per mode and neighbouring relation. Give two of epsilon, noise and participations.
 
     \b
     Example:
@@ -60,7 +60,7 @@ def plan(
         _plan_for_table(epsilon, delta, rows, clients, features, as_json)
         return
     if [epsilon, noise_multiplier, participations].count(None) != 1:
-        raise ConfigError("Give two of --epsilon, --noise-multiplier and --participations: the third is solved for.")
+        raise ConfigError("Give two of --epsilon, --noise-multiplier and --participations: the third is computed.")
     local = LocalPlan(steps, batch_size, step_size, tolerance=tolerance)
     result = plan_table(
         epsilon, delta, participations, noise_multiplier, examples, clip, Curvature(rho, smoothness, beta), local
@@ -93,9 +93,9 @@ def plan(
 
 
 def _print_cohort(found: dict[str, Any]) -> None:
-    """Both figures side by side, for either reading of the budget."""
+    """Print both figures side by side, for either reading of the budget."""
     names = f"{'epsilon, sums':>14}{'own share alone':>17}{'share/sens.':>13}"
-    print(f"{'cohort':14}{'relation':13}{'what the budget is for':25}{names}")
+    print(f"{'cohort':14}{'relation':13}{'budget for':25}{names}")
     for row in found["figures"]:
         print(
             f"{found['members']:<14d}{row['relation']:13}{row['budget']:25}{row['sum_epsilon']:14.4g}{row['own_epsilon']:17.4g}"
@@ -105,7 +105,7 @@ def _print_cohort(found: dict[str, Any]) -> None:
 
 
 def _plan_for_table(epsilon: float | None, delta: float, rows: int, clients: int, features: int, as_json: bool) -> None:
-    """What the rule of docs/defaults.md makes of these sizes, and whether the budget suffices."""
+    """Print the settings of the rule of docs/defaults.md for these sizes, and whether the budget is large enough."""
     import numpy as np
 
     from fedpdm.setup.defaults import Sizes, rule, signal, verdict
@@ -124,7 +124,7 @@ def _plan_for_table(epsilon: float | None, delta: float, rows: int, clients: int
     print(f"signal {found:.3g} (docs/defaults.md)")
     for key, value in settings.items():
         print(f"{key} = {value:.4g}" if isinstance(value, float) else f"{key} = {value}")
-    print(said or "The budget suffices for sizes like these.")
+    print(said or "The budget is large enough for these sizes.")
 
 
 @privacy_app.command("spent")
@@ -132,7 +132,7 @@ def spent(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what every client of a run has spent and has left: from its ledger, or by how often a deployment's server asked."""
+    """Show the spending and the rest of every client of a run: from its ledger, or for a deployment an upper bound."""
     from fedpdm.runs.spent import read_accounts
 
     source, accounts = read_accounts(run)
@@ -141,7 +141,7 @@ def spent(
         print(json.dumps({"source": source, "clients": accounts, "worst": worst}, indent=2))
         return
     if source == "asked":
-        print("A deployment: at most this much, by how often the server asked. Each client's own ledger says what it spent.")
+        print("A deployment: upper bounds from the server's requests. Each client's own ledger has its actual spending.")
     width = max(14, *(len(str(account["name"])) + 2 for account in accounts))
     print(f"{'client':{width}}{'releases':>9}{'epsilon spent':>15}{'left':>9}")
     for account in accounts:
@@ -156,12 +156,12 @@ def spent(
 @privacy_app.command("audit")
 def audit(
     config: Annotated[
-        str | None, typer.Argument(help="A TOML file, or a preset, to attack (default: a small case made for the attack).")
+        str | None, typer.Argument(help="A TOML file, or a preset, to attack (default: a small case for the attack).")
     ] = None,
     settings: SetOption = None,
     mechanism: Annotated[str | None, typer.Option(help='"paper" or "sound" (default: that of CONFIG, else sound).')] = None,
     epsilon: Annotated[float | None, typer.Option(help="The claim to attack, of a small case.")] = None,
-    target: Annotated[str, typer.Option(help="simulation; or client: what a node really runs.")] = "simulation",
+    target: Annotated[str, typer.Option(help="simulation; or client: the code of a real node.")] = "simulation",
     attack: Annotated[str, typer.Option(help="dual, steps, support, canary, all of these, or one-run.")] = "all",
     runs: Annotated[int, typer.Option(help="Runs with, and without, the canary.")] = 20_000,
     canaries: Annotated[int, typer.Option(min=2, help="Canaries of the attack one-run.")] = 200,
@@ -170,7 +170,7 @@ def audit(
     data_dir: Annotated[Path | None, typer.Option(help="Folder that holds the data files.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Attack the functions that training runs, and compare with the claim. Exit code 1: a sound mechanism is breached.
+    """Attack the functions that training runs, and compare the result with the claim. Exit code 1: a breach was found.
 
     \b
     Example:
@@ -189,7 +189,7 @@ def audit(
     if mechanism not in (None, "paper", "sound"):
         raise ConfigError(f"Unknown --mechanism {mechanism!r}: choose paper or sound.")
     if config is None and settings:
-        raise ConfigError("--set changes the settings of a CONFIG: name one, for instance demo.")
+        raise ConfigError("--set changes the settings of a CONFIG: give one, for instance demo.")
     if config is not None and epsilon is not None:
         raise ConfigError("--epsilon is for the small case: with a CONFIG use --set privacy.epsilon=VALUE.")
     if out:
@@ -224,13 +224,13 @@ def _attack_small(auditing: Any, config: Any, attack: str, runs: int, canaries: 
 
 
 def _audit_node(attack: str, epsilon: float | None, canaries: int, seed: int, as_json: bool, others: dict[str, Any]) -> None:
-    """Attack a node on rows that are made up, in a folder that is removed afterwards."""
+    """Attack a node with made-up rows, in a folder that is removed afterwards."""
     require_extra("flwr", "flower", "An audit of a client")
     from fedpdm.audit import node
     from fedpdm.audit.audit import AuditResult, to_json
 
     if given := [name for name, value in others.items() if value]:
-        raise ConfigError(f"--target client attacks made-up rows: leave out {', '.join(given)}.")
+        raise ConfigError(f"--target client attacks made-up rows: remove {', '.join(given)}.")
     attacks: dict[str, Any] = {
         "messages": lambda: node.attack_messages(epsilon or 4.0, canaries=canaries, seed=seed),
         "replies": lambda: node.attack_replies(seed),

@@ -33,19 +33,17 @@ def run_command(
         ),
     ] = None,
     settings: SetOption = None,
-    data: Annotated[str | None, typer.Option(help="A table of your own: CSV, Parquet, NPZ or LibSVM.")] = None,
+    data: Annotated[str | None, typer.Option(help="Your own table: CSV, Parquet, NPZ or LibSVM.")] = None,
     label: Annotated[str | None, typer.Option(help="The column of the table to predict.")] = None,
-    client_column: Annotated[str | None, typer.Option(help="The column that says whose row it is.")] = None,
+    client_column: Annotated[str | None, typer.Option(help="The column with the owner of a row.")] = None,
     schema: Annotated[str | None, typer.Option(help="Public bounds and levels of its columns (fedpdm data schema).")] = None,
     test: Annotated[str | None, typer.Option(help="Another table to test on.")] = None,
     test_share: Annotated[float | None, typer.Option(help="Share of every client's rows to test on (default: 0.2).")] = None,
-    unit: Annotated[
-        str | None, typer.Option(help="The column that names the person that a row is about: the unit of the guarantee.")
-    ] = None,
-    min_rows: Annotated[int | None, typer.Option(help="Join clients with fewer rows into one (default: keep all).")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Privacy budget; own tables then need --schema.")] = None,
+    unit: Annotated[str | None, typer.Option(help="The column with the person of a row: the unit of the guarantee.")] = None,
+    min_rows: Annotated[int | None, typer.Option(help="Join clients with fewer rows into one (default: no).")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget; your own table then needs --schema.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder (default: a new one below runs/).")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
@@ -77,7 +75,7 @@ def run_command(
         min_rows=min_rows,
     )
     if resume and (config or settings or shorthand or out):
-        raise ConfigError("--resume goes on with the settings and folder of the run: drop CONFIG, --set and other flags.")
+        raise ConfigError("--resume uses the settings and the folder of the run: remove CONFIG, --set and other flags.")
     if resume:
         note = "This run was complete already." if RunFolder(resume).summary() else None
         _train(resume, {"resume": resume}, data_dir, as_json, quiet, track, note)
@@ -102,7 +100,7 @@ def _train(
     try:
         run = train(**what, data_dir=data_dir, progress=not quiet, track=track or ())
     except KeyboardInterrupt:
-        print(f"\nfedpdm: interrupted. Go on with: fedpdm run --resume {path}", file=sys.stderr)
+        print(f"\nfedpdm: interrupted. Continue with: fedpdm run --resume {path}", file=sys.stderr)
         sys.exit(130)
     _report(run.folder, run.summary, as_json, note)
 
@@ -130,7 +128,7 @@ def _size(count: int) -> str:
 
 
 def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None = None) -> None:
-    """Write the report, and say in a few lines what came out."""
+    """Write the report, and print the results in a few lines."""
     from fedpdm.metrics.words import metric_lines
     from fedpdm.report import write_report
 

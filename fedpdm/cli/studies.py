@@ -1,4 +1,4 @@
-"""The commands `fedpdm compare` and `fedpdm reproduce`: several runs, side by side or as the paper has them."""
+"""The commands `fedpdm compare` and `fedpdm reproduce`: several runs side by side, or the figures of the paper."""
 
 import json
 import sys
@@ -91,7 +91,7 @@ def reproduce_command(
     for claim in result.claims:
         print(f"{claim['id']:22}{claim['verdict']:15}{claim['effect']:>10.4g}  {claim['claim']}")
     if result.left_out:
-        print(f"{len(result.left_out)} claims are left out, as their figures or some of their points were not run.")
+        print(f"{len(result.left_out)} claims are left out, because their figures or some of their points were not run.")
     print(f"{result.cells} cells in {result.seconds:.0f} s. Figures, numbers, claims.md and claims.json are in {folder}.")
 
 
@@ -100,5 +100,5 @@ def _resumable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print("\nfedpdm: interrupted. Finished runs are kept: the same command goes on from there.", file=sys.stderr)
+        print("\nfedpdm: interrupted. Finished runs are stored: the same command continues from there.", file=sys.stderr)
         sys.exit(130)

@@ -34,7 +34,18 @@ def table_settings(
     unit: str | None,
     min_rows: int | None,
 ) -> list[str]:
-    """The flags for own tables as settings: each is shorthand for a key of the settings."""
+    """Turn the flags for tables into settings: each is shorthand for a key.
+
+    Parameters
+    ----------
+    data, label, client_column, schema, test, test_share, epsilon, unit, min_rows
+        The flags of `fedpdm run`; None: not given.
+
+    Returns
+    -------
+    list of str
+        Settings `KEY=VALUE`.
+    """
     flags: dict[str, str | float | None] = {
         "data.name": data,
         "data.label": label,
@@ -91,7 +102,7 @@ def export(
     averaged: AveragedOption = False,
     weights: WeightsOption = None,
 ) -> None:
-    """Give the model away: plain coefficients as CSV, or ONNX from the columns to the class.
+    """Export the model: plain coefficients as CSV, or ONNX from the columns to the class.
 
     \b
     Examples:

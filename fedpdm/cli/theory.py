@@ -20,7 +20,7 @@ def theory_command(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what Theorem 3 promises for these settings: conditions, constants, bound.
+    """Show the promise of Theorem 3 for these settings: conditions, constants, bound.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""What client and server send each other in a round, before it is packed."""
+"""The vectors that client and server exchange in a round, before they are packed."""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ from jax import Array
 
 __all__ = ["Message", "Broadcast", "Reports", "like"]
 
-# What a message holds is up to the algorithm: a vector of the model's shape, or a pytree of such vectors.
+# The algorithm decides the content of a message: a vector of the model's shape, or a pytree of such vectors.
 Message = Any
 
 
@@ -31,7 +31,7 @@ def like(flags: Array, values: Array) -> Array:
 
 
 class Broadcast(NamedTuple):
-    """What the server sends to the participants of a round."""
+    """The server's message to the participants of a round."""
 
     x0: Array
     extra: Any = ()  # further vectors of the model's shape, if the algorithm has any
@@ -53,6 +53,6 @@ class Reports(NamedTuple):
     shares: Array | None = None  # [participants]: each one's share p_i of the objective; None: 1/N
 
     def arrived(self) -> Message:
-        """Masks like `messages`: the coordinates that did arrive."""
+        """Return masks like `messages`: the coordinates that arrived."""
         everything = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, bool), self.messages) if self.sent is None else self.sent
         return jax.tree.map(lambda mask: mask & like(self.present, mask), everything)

@@ -105,7 +105,7 @@ def code_lengths(dimension: int, rare: Whole, quotients: Whole) -> tuple[int, Wh
         Bytes of the bitmap, the packed and the Rice code.
     """
     width = _width(dimension)
-    packed = rare // 8 * width + (rare % 8 * width + 7) // 8  # in this order for int32's sake
+    packed = rare // 8 * width + (rare % 8 * width + 7) // 8  # in this order int32 does not overflow
     rice = (rare * (1 + rice_parameter(dimension, rare)) + quotients + 7) // 8
     return (dimension + 7) // 8, packed, rice
 
@@ -125,7 +125,7 @@ def _smaller_side(positions: np.ndarray, dimension: int) -> np.ndarray:
 
 
 def _choose(dimension: int, rare: np.ndarray) -> int:
-    """The shortest coding, the simplest one of equals. The receiver insists on it: one set, one code."""
+    """Return the shortest coding, the simplest one of equals. The receiver requires it: one set has one code."""
     if not rare.size:
         return DENSE
     quotients = int(np.sum(_gaps(rare) >> rice_parameter(dimension, rare.size)))
@@ -134,7 +134,7 @@ def _choose(dimension: int, rare: np.ndarray) -> int:
 
 
 def _low_bits(numbers: np.ndarray, width: int) -> np.ndarray:
-    """The `width` low bits of every number, highest first, in one flat array."""
+    """Return the `width` low bits of every number, highest first, in one flat array."""
     shifts = np.arange(width - 1, -1, -1)
     return (numbers[:, None] >> shifts & 1).astype(np.uint8).ravel()
 
@@ -182,14 +182,14 @@ def encode_indices(positions: np.ndarray, dimension: int) -> tuple[int, bytes]:
 
 
 def _bits(data: memoryview, count: int) -> np.ndarray:
-    """The first `count` bits, after a look at whether there are so many."""
+    """Return the first `count` bits, after a check that there are enough."""
     if count > 8 * len(data):
         raise WireError("length", f"Expected at least {count} bits of indices, {8 * len(data)} are left.")
     return np.unpackbits(np.frombuffer(data[: (count + 7) // 8], np.uint8))[:count]
 
 
 def _read_rice(data: memoryview, dimension: int, rare: int) -> tuple[np.ndarray, int]:
-    """The positions, and how many bits they took."""
+    """Return the positions, and how many bits they took."""
     parameter = rice_parameter(dimension, rare)
     longest = rare * (1 + parameter) + (dimension - rare >> parameter)
     bits = _bits(data, min(longest, 8 * len(data)))

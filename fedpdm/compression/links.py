@@ -40,7 +40,7 @@ KINDS = ("topk", "randk", "shared-randk", "public-topk", "noisy-topk")
 DOWNLINKS = ("model", "difference")
 SUPPORTED = ("shared-randk", "public-topk")
 SUPPORT_KEY = 2**31 - 2  # no client has this number
-SPREAD = 1.25  # a random share of a vector's coordinates seldom holds more than this times its share of the norm
+SPREAD = 1.25  # a random share of a vector's coordinates rarely holds more than this times its share of the norm
 
 
 class Links(NamedTuple):
@@ -71,7 +71,7 @@ class Links(NamedTuple):
         return self.uplink < 1 and self.kind in SUPPORTED
 
     def count(self, size: int) -> int:
-        """How many of a vector's coordinates a client sends."""
+        """Return how many of a vector's coordinates a client sends."""
         return coordinate_count(self.uplink, size)
 
     @property
@@ -93,8 +93,8 @@ class Packed(NamedTuple):
 class Downlink(NamedTuple):
     """The server's notes about the clients' copies of the broadcast."""
 
-    copy: Broadcast  # what a client has that has received everything
-    source: Broadcast  # the server's own values that the copy was made from: they differ by the rounding of what is sent
+    copy: Broadcast  # the copy of a client that has received everything
+    source: Broadcast  # the server's own values behind the copy: they differ by the rounding of the sent values
     changed: Broadcast  # the round in which each coordinate of the copy was last sent; -1: never
     width: Broadcast  # the bytes of each value of the copy
     heard: Array  # [clients]: the last round that each client received; -1: none
@@ -145,7 +145,7 @@ def shared_support(links: Links, seed: Array | int, round_index: Array | int, x0
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), round_index), SUPPORT_KEY)
     if links.kind == "shared-randk":
         return random_mask(key, x0.shape, count)
-    if count == 1:  # the largest alone would always be the same one
+    if count == 1:  # the largest one would always be the same
         return random_mask(key, x0.shape, 1)
     large = top_k_mask(x0, count // 2)
     return top_k_mask(jnp.where(large, 2.0, jax.random.uniform(key, x0.shape)), count)
@@ -277,7 +277,7 @@ def send_down(
     sizes = jnp.full(clients.shape, HEADER_BYTES, jnp.int32)
     after = []
     for place, (leaf, old) in enumerate(zip(leaves, notes, strict=True)):
-        sigma = noise if place == 0 else jnp.float32(0.0)  # what is known of the noise is that of x0
+        sigma = noise if place == 0 else jnp.float32(0.0)  # only the noise of x0 is known
         if links.downlink_kind == "difference":
             new = _differences(links, leaf, old, round_index, sigma)
             since = downlink.heard[clients].reshape(-1, *(1,) * leaf.ndim)
@@ -318,7 +318,7 @@ def _differences(links: Links, leaf: Array, old: tuple[Array, ...], round_index:
 
 
 def _down_bytes(mask: Array, width: Array) -> Array:
-    """Zeros are not sent; a vector with nothing to send still holds one coordinate. Whole vectors need no indices."""
+    """Count the bytes. Zeros are not sent, but a vector without values still holds one; whole vectors need no indices."""
     each = jnp.maximum(jnp.max(jnp.where(mask, width, 0)), 1)
     first = jnp.zeros(mask.size, bool).at[0].set(True).reshape(mask.shape)
     sparse = part_bytes(jnp.where(jnp.any(mask), mask, first), each)

@@ -15,7 +15,7 @@ from fedpdm.compression.wire import Part, WireError, decode, encode, make_part, 
 
 __all__ = ["Received", "encode_message", "receive", "encode_broadcast"]
 
-LARGEST = 1e6  # a message with a larger magnitude is refused: no model of norm-1 features gets there
+LARGEST = 1e6  # a message with a larger magnitude is refused: no model of norm-1 features needs it
 
 
 class Received(NamedTuple):
@@ -67,10 +67,8 @@ def receive(
     ----------
     links : Links
         How messages are compressed.
-    algorithm : Algorithm
-        The algorithm of the run.
-    broadcast : Broadcast
-        The broadcast that the clients were sent.
+    silent : pytree
+        The values of coordinates that are not sent (`Algorithm.silent`).
     messages : mapping of int to bytes
         The messages by client.
     support : Array or None
@@ -108,7 +106,7 @@ def receive(
 
 
 def _require_count(links: Links, parts: list[Part], support: np.ndarray | None) -> None:
-    """A client sends what was agreed, neither more nor less: else it could weigh more in the element-wise mean."""
+    """Check that a client sends exactly the agreed number: otherwise it could count more in the element-wise mean."""
     for part in parts:
         agreed = part.dimension if links.uplink == 1 else links.count(part.dimension) if support is None else len(support)
         if len(part.values) != agreed:

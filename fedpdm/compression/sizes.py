@@ -9,7 +9,7 @@ from fedpdm.compression.indices import code_lengths, rice_parameter
 __all__ = ["HEADER_BYTES", "index_bytes", "part_bytes", "message_bytes"]
 
 HEADER_BYTES = 12
-_WORD = 32  # coordinates that are gone through one by one; the words side by side
+_WORD = 32  # coordinates of a word are scanned one by one; the words in parallel
 
 
 def _quotients(flags: Array, parameter: Array) -> Array:

@@ -1,4 +1,4 @@
-"""An experiment as typed, validated values, to and from TOML."""
+"""The settings of an experiment: typed, validated values, to and from TOML."""
 
 from fedpdm.config.reading import digest, load_config, preset_names, to_toml, validate
 from fedpdm.config.sections import Config, DataSection, Section

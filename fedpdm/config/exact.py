@@ -1,4 +1,4 @@
-"""Conditions of settings that go to the optimum: they look at the data in ways that no privacy bound covers."""
+"""Conditions of settings that reach the optimum: they use the data in ways that no privacy bound covers."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,18 @@ BENT_PENALTIES = ("mcp", "scad", "l0")  # those that are not convex
 
 
 def check_exact(config: "Config") -> None:
-    """Refuse what does not go with a solver, a stop or a rho that depends on the data, with the way out."""
+    """Refuse settings that do not fit a solver, a stop or a rho that depends on the data.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+
+    Raises
+    ------
+    ValueError
+        With the settings that would fit.
+    """
     a, local, r, c = config.algorithm, config.local, config.rounds, config.compression
     chosen = {
         "algorithm.adaptive=true": a.adaptive,
@@ -22,12 +33,12 @@ def check_exact(config: "Config") -> None:
     for what in (name for name, yes in chosen.items() if yes):
         if config.privacy.mechanism != "none":
             raise ValueError(
-                f'{what} depends on the data in a way that nothing bounds: it is for privacy.mechanism="none" (tables '
+                f'{what} depends on the data without a bound: it is for privacy.mechanism="none" (tables '
                 'with privacy have the preset "private-table")'
             )
     if a.adaptive and (a.name != "fedpdm" or a.server_rule != "dual-memory" or r.participants not in (0, config.data.clients)):
         raise ValueError(
-            'algorithm.adaptive=true needs algorithm.name="fedpdm", algorithm.server_rule="dual-memory" and everybody in '
+            'algorithm.adaptive=true needs algorithm.name="fedpdm", algorithm.server_rule="dual-memory" and all clients in '
             f"every round, but rounds.participants={r.participants}: set it to 0, or set algorithm.adaptive=false"
         )
     if a.adaptive and (c.uplink < 1 or c.downlink < 1 or c.values != "float32"):

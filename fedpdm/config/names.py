@@ -40,6 +40,19 @@ FeatureMapName = Annotated[str, OneOf((FEATURE_MAPS, ("auto",)))]
 
 
 def field_of(option: Option, users: str = "") -> Any:
-    """Make the field of an option; `users` stand before its description."""
+    """Make the field of an option.
+
+    Parameters
+    ----------
+    option : Option
+        The option.
+    users : str
+        A text before its description.
+
+    Returns
+    -------
+    FieldInfo
+        A field of a pydantic model.
+    """
     limits: dict[str, Any] = dict(option.limits)
     return Field(default=option.default, description=users + option.description, **limits)

@@ -14,39 +14,40 @@ __all__ = ["Config", "Section"]
 
 
 class Section(BaseModel):
+    """A section of the settings: unknown keys are refused, and values do not change."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class DataSection(Section):
     name: str = Field(
-        default="mnist", description='"mnist", "adult", "digits", or the path of an own table (.csv, .parquet, .npz, .svm)'
+        default="mnist", description='"mnist", "adult", "digits", or the path of your table (.csv, .parquet, .npz, .svm)'
     )
     label: str | None = Field(default=None, description="own table: the column to predict; unset: that of the schema")
     client_column: str | None = Field(
-        default=None, description='own table: whose row it is, for partition = "column"; unset: that of the schema'
+        default=None,
+        description='own table: the column with a row\'s owner, for partition = "column"; unset: that of the schema',
     )
     schema_file: str | None = Field(
-        default=None, description="own table: public bounds and levels, a TOML file; unset: read off the rows, without privacy"
+        default=None, description="own table: public bounds and levels, a TOML file; unset: inferred, without privacy"
     )
     test_share: float | None = Field(
         default=None, gt=0, lt=1, description="own table: share of every client's rows to test on; unset: 0.2, or the test_file"
     )
     test_file: str | None = Field(default=None, description="own table: another table to test on")
     unit_column: str | None = Field(
-        default=None, description="own table: names the person that a row is about; all rows of one then count as one"
+        default=None, description="own table: the column with the person of a row; all rows of a person then count as one"
     )
     min_rows: int | None = Field(
-        default=None, ge=2, description="own table: clients with fewer rows are joined into one; unset: all are kept"
+        default=None, ge=2, description="own table: clients with fewer rows become one client; unset: all stay apart"
     )
-    clients: int = Field(
-        default=100, ge=1, description='number of clients N that the examples are dealt to; the column\'s with "column"'
-    )
+    clients: int = Field(default=100, ge=1, description='number of clients N; with partition = "column", those of the column')
     partition: Literal["labels", "one-class", "dirichlet", "iid", "column"] = Field(
-        default="labels", description='how they are dealt: "labels", "one-class", "dirichlet", "iid" or by a "column"'
+        default="labels", description='how clients get examples: by "labels", "one-class", "dirichlet", "iid" or a "column"'
     )
     labels_per_client: int = Field(default=4, ge=1, description='different labels per client, for partition = "labels"')
     dirichlet_alpha: float = Field(default=0.5, gt=0, description='evenness of the label mix, for partition = "dirichlet"')
-    partition_seed: int = Field(default=0, ge=0, description="seed of the dealing, apart from the run's own seed")
+    partition_seed: int = Field(default=0, ge=0, description="seed of the partition, separate from the run's own seed")
     scaling: Literal["none", "bounded", "unit", "root", "centred", "centred-root", "blurred"] = Field(
         default="none",
         description="bounded: divided by the square root of the number of a table's columns, so at most norm 1; the others map "
@@ -55,13 +56,13 @@ class DataSection(Section):
     features: FeatureMapName = Field(
         default="raw", description="public map of one example; auto: scattering for images, piecewise for tables"
     )
-    # the maps' options come here (`place_options`)
+    # `place_options` adds the maps' options here
     basis: str = Field(
         default="none",
-        description="project features onto a public basis: none; strokes or shapes (made-up images); auto; or an .npz file of "
-        "public rows",
+        description="project features onto a public basis: none; strokes or shapes (made-up images); auto; or an .npz file "
+        "with public rows",
     )
-    basis_size: int = Field(default=200, ge=1, description="basis: number of directions (fewer where there are fewer features)")
+    basis_size: int = Field(default=200, ge=1, description="basis: number of directions, at most the number of features")
     validation: int = Field(
         default=0, ge=0, description="hold out this many training examples and test on them: to tune without test data"
     )
@@ -80,9 +81,9 @@ class DataSection(Section):
         if not is_table(self.name):
             for key in TABLE_KEYS:
                 if (value := getattr(self, key)) is not None:
-                    raise ValueError(f"data.{key}={value} is for a table of your own, which data.name={self.name} is not")
+                    raise ValueError(f"data.{key}={value} is for your own table, but data.name={self.name} is not a table")
             if self.partition == "column":
-                raise ValueError(f'data.partition="column" is for a table of your own, which data.name={self.name} is not')
+                raise ValueError(f'data.partition="column" is for your own table, but data.name={self.name} is not a table')
         if self.test_share is not None and self.test_file is not None:
             raise ValueError(f"data.test_share={self.test_share} and data.test_file={self.test_file} exclude each other")
         if self.client_column is not None and self.partition != "column":
@@ -96,11 +97,11 @@ class DataSection(Section):
     def _features_fit(self) -> Self:
         if self.features != "raw" and self.scaling != "none":
             raise ValueError(
-                f"data.scaling={self.scaling} does not go with data.features={self.features}, which brings examples to norm 1 "
-                "itself: remove one of the two (--set data.scaling=)"
+                f"data.scaling={self.scaling} and data.features={self.features} exclude each other, because the map scales "
+                "examples to norm 1: remove one of the two (--set data.scaling=)"
             )
         if self.features == "raw" and self.basis not in ("none", "auto"):
-            raise ValueError(f"data.basis={self.basis} stands behind a feature map: set data.features, for instance to auto")
+            raise ValueError(f"data.basis={self.basis} needs a feature map: set data.features, for instance to auto")
         if self.standardise and (self.scaling != "none" or self.radius is not None):
             raise ValueError(
                 f"data.standardise=true scales by itself: remove data.scaling={self.scaling} and data.radius={self.radius} "
@@ -115,7 +116,7 @@ class DataSection(Section):
         return self
 
 
-# What is looked at for tables of one's own only
+# Settings for the user's own tables only
 TABLE_KEYS = ("label", "client_column", "schema_file", "test_share", "test_file", "unit_column", "min_rows")
 
 
@@ -132,12 +133,12 @@ class ProblemSection(Section):
         default="prox", description='"prox" at the server, or "subgradient" in every local step (no exact zeros)'
     )
     class_weights: Literal["balanced"] | list[Annotated[float, Field(gt=0)]] | None = Field(
-        default=None, description='what an example of each class counts: a list, or "balanced" by the rows, without privacy'
+        default=None, description='the weight of each class: a list, or "balanced" by the rows, without privacy'
     )
     weights: Literal["rows", "clients"] = Field(
         default="clients",
-        description='whose share of the objective is what: "rows": as many as a client has, as in central training; '
-        '"clients": everybody\'s the same',
+        description='a client\'s share of the objective: "rows": by its number of rows, as in central training; '
+        '"clients": all the same',
     )
 
 
@@ -182,7 +183,7 @@ class RoundsSection(Section):
     )
     participants: int = Field(default=30, ge=0, description="clients K that take part in a round; 0: all of them")
     sampling: Literal["uniform", "cycle"] = Field(
-        default="uniform", description='"uniform": drawn anew in every round; "cycle": everybody in turn, evenly'
+        default="uniform", description='"uniform": drawn anew in every round; "cycle": all clients in turn, evenly'
     )
     all_first: bool = Field(default=True, description="let every client take part in the first round (S_0 = all)")
 
@@ -197,7 +198,7 @@ class PrivacySection(Section):
         default="add-remove", description='neighbouring relation: "add-remove" or "replace-one" of one example'
     )
     mode: Literal["auto", "linearised", "contractive", "one-pass", "certified", "every-step", "batch-clipped"] = Field(
-        default="auto", description="what bounds one example's influence; auto follows the local settings"
+        default="auto", description="the bound on one example's influence; auto follows the local settings"
     )
     clip: float | None = Field(
         default=None, gt=0, description="bound C on one example's gradient; unset: half of the loss's own bound"
@@ -215,12 +216,12 @@ class PrivacySection(Section):
     clients_per_unit: int = Field(default=1, ge=1, description="most clients that hold rows of one person, with a unit column")
     trust: Literal["local", "cohorts"] = Field(
         default="local",
-        description='"local": every message is seen; "cohorts": only sums over cohorts are, and members share the noise',
+        description='"local": the server sees every message; "cohorts": only sums over cohorts, whose members share the noise',
     )
 
 
 class CohortsSection(Section):
-    """Looked at with privacy.trust = "cohorts" (docs/secure-sums.md)."""
+    """Settings of privacy.trust = "cohorts" (docs/secure-sums.md)."""
 
     size: int = Field(default=0, ge=0, description="members of a cohort, at least; 0: all clients are one cohort")
     colluding: int | None = Field(
@@ -233,7 +234,7 @@ class CohortsSection(Section):
         default="fixed", description='"fixed": a cohort keeps its members and state; "new": made anew in every round'
     )
     budget: Literal["sum", "own-share"] = Field(
-        default="sum", description="what privacy.epsilon is for: the sum, or a member's own share of the noise alone"
+        default="sum", description="privacy.epsilon is for the sum, or for a member's own share of the noise alone"
     )
     bits: int = Field(default=32, ge=2, le=32, description="bits b of a word; sums are taken modulo 2^b")
     scale: int = Field(
@@ -243,7 +244,7 @@ class CohortsSection(Section):
 
 SOUND_KEYS = ("relation", "mode", "standard_share", "defaults", "participations", "trust", "clients_per_unit")
 
-# What a mechanism does not look at must not be set, lest somebody believe that it counts.
+# Settings that a mechanism ignores must not be set: a user could believe that they count.
 UNUSED_PRIVACY_KEYS: dict[str, tuple[str, ...]] = {
     "none": ("epsilon", "clip", *SOUND_KEYS),
     "paper": SOUND_KEYS,
@@ -254,7 +255,7 @@ UNUSED_PRIVACY_KEYS: dict[str, tuple[str, ...]] = {
 class CompressionSection(Section):
     uplink: float = Field(default=1.0, gt=0, le=1, description="share of coordinates that a client sends")
     kind: Literal["topk", "randk", "shared-randk", "public-topk", "noisy-topk"] = Field(
-        default="topk", description="how a client chooses them: topk and randk are the paper's; the sound ones: the last four"
+        default="topk", description="how a client chooses them: topk and randk as in the paper; all but topk are sound"
     )
     downlink: float = Field(default=1.0, gt=0, le=1, description="share of coordinates that the server sends")
     downlink_kind: Literal["model", "difference"] = Field(
@@ -262,7 +263,7 @@ class CompressionSection(Section):
         description='"model": the largest, the rest is zero (the paper); "difference": the largest changes',
     )
     values: Literal["float32", "float16", "int8", "auto"] = Field(
-        default="float32", description='what values are sent in; "auto": the coarsest that stays well below the noise'
+        default="float32", description='the type of the sent values; "auto": the coarsest that stays well below the noise'
     )
 
 
@@ -272,11 +273,11 @@ class MetricsSection(Section):
         default=10, ge=0, description="rounds between objective and stationarity, which read all training data; 0: never"
     )
     released: Literal["last", "averaged"] = Field(
-        default="last", description='which model is the result: the "last", or the one that is "averaged" over the tail'
+        default="last", description='the model that is the result: the "last", or the one "averaged" over the tail'
     )
     threshold: Annotated[float, Field(gt=0, lt=1)] | Literal["balanced-accuracy"] | None = Field(
         default=None,
-        description="two classes: the probability from which the second one is predicted; balanced-accuracy: the best for it "
+        description="two classes: predict the second one from this probability on; balanced-accuracy: the best value for it "
         "on a tenth of the training rows, which are set apart; unset: 0.5",
     )
     tail: float = Field(
@@ -329,12 +330,12 @@ class Config(Section):
         if self.privacy.mechanism == "sound" and self.problem.class_weights == "balanced":
             raise ValueError(
                 'problem.class_weights="balanced" counts the classes of private rows, which privacy.mechanism="sound" does not '
-                "pay for: give weights that are known without them, for instance problem.class_weights=[0.1, 1.0]"
+                "cover: give weights that are known without them, for instance problem.class_weights=[0.1, 1.0]"
             )
         if self.privacy.mechanism == "sound" and isinstance(self.metrics.threshold, str):
             raise ValueError(
                 f'metrics.threshold="{self.metrics.threshold}" is chosen on private rows, which privacy.mechanism="sound" does '
-                "not pay for: give a number that is known without them, for instance metrics.threshold=0.1"
+                "not cover: give a number that is known without them, for instance metrics.threshold=0.1"
             )
         if self.privacy.mechanism != "none" and self.privacy.epsilon is None:
             raise ValueError(
@@ -342,21 +343,21 @@ class Config(Section):
             )
         if self.privacy.mechanism == "sound" and self.compression.kind == "topk" and self.compression.uplink < 1:
             raise ValueError(
-                'compression.kind="topk" chooses coordinates by values that are not noised, so the indices themselves tell '
-                'about the data, which privacy.mechanism="sound" does not allow: use "shared-randk" (no indices on the wire), '
+                'compression.kind="topk" chooses coordinates by values that are not noised, so the indices themselves reveal '
+                'the data, which privacy.mechanism="sound" does not allow: use "shared-randk" (no indices on the wire), '
                 '"public-topk", "noisy-topk" or "randk"'
             )
         check_exact(self)
         if self.problem.penalty_by == "subgradient" and not PENALTIES.row(self.problem.penalty).subgradient:
             fit = [row.name for row in PENALTIES.values() if row.subgradient]
             raise ValueError(
-                f'problem.penalty_by="subgradient" does not go with problem.penalty="{self.problem.penalty}", which has no '
-                f'slope everywhere: use "prox", or one of {", ".join(fit)}'
+                f'problem.penalty_by="subgradient" needs a slope everywhere, which problem.penalty="{self.problem.penalty}" '
+                f'does not have: use "prox", or one of {", ".join(fit)}'
             )
         return self
 
 
-# Where the options of the tables are: the section, the key that they follow, and whether their users are named
+# The places of the tables' options: the section, the key that they follow, and whether their users are named
 PLACES: tuple[tuple[type[Section], str, Table[Any], bool], ...] = (
     (DataSection, "features", FEATURE_MAPS, True),
     (ProblemSection, "loss", LOSSES, True),
@@ -364,11 +365,11 @@ PLACES: tuple[tuple[type[Section], str, Table[Any], bool], ...] = (
     (AlgorithmSection, "name", ALGORITHMS, True),
     (AlgorithmSection, "aggregate", AGGREGATES, True),
 )
-WRITTEN = {section: dict(section.model_fields) for section, *_ in PLACES}  # the fields that stand in the classes above
+WRITTEN = {section: dict(section.model_fields) for section, *_ in PLACES}  # the fields of the classes above
 
 
 def place_options() -> None:
-    """Give the sections a field for every option of the tables, and no others; called again when a row is registered."""
+    """Give the sections a field for every option of the tables, and no others. It runs again when a row is registered."""
     for section, written in WRITTEN.items():
         section.__pydantic_fields__ = _with_options(section, written)
         section.model_rebuild(force=True)

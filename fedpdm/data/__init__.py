@@ -1,4 +1,4 @@
-"""Data: found, checked, encoded by a public map, dealt to clients and stacked."""
+"""Data sets: found, checked, encoded by a public map, assigned to clients and stacked."""
 
 __all__ = [
     "DATASETS",

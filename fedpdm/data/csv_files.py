@@ -13,15 +13,25 @@ from fedpdm.errors import DataError
 if TYPE_CHECKING:
     import polars
 
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # what a file in UTF-16 begins with
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # the first bytes of a file in UTF-16
 SEPARATORS = ",;\t|"
 
 
 def read_csv(path: Path) -> "Iterator[tuple[str, polars.Series]]":
-    """The columns by name, one after the other, all of them words; null where a cell is empty.
+    """Read the columns one after the other, all of them as words; an empty cell is null.
 
-    A file in UTF-8 is read as it lies on the disk. UTF-16 is told by its first two bytes. In any other file the lines that
-    are not UTF-8 are taken for Latin-1.
+    A file in UTF-8 is read from the disk as it is. The first two bytes identify UTF-16. In any other file, lines that are not
+    UTF-8 are read as Latin-1.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    iterator of (str, polars.Series)
+        Names and columns.
     """
     import polars as pl
 
@@ -51,7 +61,7 @@ def _separator(header: str) -> str:
 
 
 def _text(content: bytes) -> str:
-    """Line by line, so that no row changes how another one is read."""
+    """Decode line by line, so that no row changes how another one is read."""
     return "\n".join(_decoded(line) for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n"))
 
 
@@ -68,27 +78,27 @@ def _parsed(source: Path | io.BytesIO, separator: str) -> "Iterator[tuple[str, p
     frame = pl.read_csv(source, infer_schema=False, separator=separator)
     twice = next((column for column in frame.columns if "_duplicated_" in column), None)
     if twice:
-        raise DataError(f"two columns are called {twice.partition('_duplicated_')[0]!r}; give every column a name of its own")
+        raise DataError(f"two columns have the name {twice.partition('_duplicated_')[0]!r}: rename one of them")
     return _one_by_one(frame, separator)
 
 
 def _one_by_one(frame: "polars.DataFrame", separator: str) -> "Iterator[tuple[str, polars.Series]]":
-    """Each column leaves the frame when it is asked for, so that the table is never in memory twice."""
+    """Remove each column from the frame when it is read, so that the table is never in memory twice."""
     for name in frame.columns:
         column = frame.drop_in_place(name)
-        if separator != ",":  # then 3,5 is a number; told by the header alone, so that no row changes how another one is read
+        if separator != ",":  # then 3,5 is a number; the header alone decides, so no row changes how another one is read
             column = column.str.replace(r"^(\s*[+-]?\d+),(\d+\s*)$", "${1}.${2}")
         yield name.strip(), column
 
 
 def _ragged(text: str, separator: str) -> str:
-    """Which line has more fields than the header."""
+    """Return a sentence about the line that has more fields than the header."""
     lines = csv.reader(io.StringIO(text), delimiter=separator)
     header = next(lines)
     for fields in lines:
         if len(fields) > len(header):
             return (
-                f"line {lines.line_num} has {len(fields)} fields, but the line of column names {len(header)}: put words that "
-                f"hold {separator!r} in quotes, or mend that line"
+                f"line {lines.line_num} has {len(fields)} fields, but the line of column names has {len(header)}: put words "
+                f"that contain {separator!r} in quotes, or correct that line"
             )
     return "its lines cannot be read as fields: look for a quote that is not closed"

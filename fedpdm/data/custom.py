@@ -1,4 +1,4 @@
-"""A table of one's own as a data set: its schema, its test rows, its clients."""
+"""The user's own table as a data set: its schema, its test rows, its clients."""
 
 __all__ = ["CustomData", "load_custom"]
 
@@ -20,7 +20,7 @@ TEST_SHARE = 0.2
 
 
 class CustomData(NamedTuple):
-    """An own table, ready to be dealt to clients, and what a person should be told about it."""
+    """The user's own table, ready for clients, and notes about it for the user."""
 
     dataset: Dataset
     schema: Schema
@@ -35,7 +35,12 @@ def load_custom(data: DataSection, private: bool = False) -> CustomData:
     data : DataSection
         The settings; `data.name` is the path.
     private : bool
-        A guarantee is claimed for the rows: then a schema that is read off them is refused.
+        Whether the run claims a guarantee for the rows: then a schema that was inferred from them is refused.
+
+    Returns
+    -------
+    CustomData
+        The data set, its schema, and notes.
     """
     table = read_table(data.name)
     check_roles(table.name, data.label, data.client_column, data.unit_column)
@@ -46,13 +51,13 @@ def load_custom(data: DataSection, private: bool = False) -> CustomData:
     if private and len(rows.labels) < count:
         raise DataError(
             f"{name}: {count - len(rows.labels)} rows have no label in {schema.label!r}: under "
-            'privacy.mechanism="sound" take them out of the file, as the number of rows that count is made public'
+            'privacy.mechanism="sound" remove them from the file, because the number of labelled rows becomes public'
         )
     rows, said = gather_small(rows, data.min_rows)
     notes = (*notes, *rows.notes, *said)
     if schema.client and len(rows.clients.names) == 1:
         raise DataError(
-            f"{name}: the column {schema.client!r} names one client, {rows.clients.names[0]!r}: name another, or none"
+            f"{name}: the column {schema.client!r} has only one client, {rows.clients.names[0]!r}: give another column, or none"
         )
     if data.test_file is None:
         train, test = split(rows, data.test_share or TEST_SHARE, data.partition_seed, name)
@@ -83,15 +88,15 @@ def _digest(schema: Schema) -> str:
 
 
 def _schema(data: DataSection, table: Table, private: bool) -> tuple[Schema, tuple[str, ...]]:
-    """The schema that is named, or else one from the rows, with the lines that tell of it."""
+    """Return the schema of the settings, or else one inferred from the rows, with notes about it."""
     client = data.client_column
     if data.schema_file is not None:
         schema = read_schema(data.schema_file)
         if private and schema.from_rows:
             raise ConfigError(
-                f"{data.schema_file}: its bounds and levels were read off the rows (from_rows = true), so under "
-                'privacy.mechanism="sound" they would tell about them: put in what is known without the rows, and take that '
-                "line out"
+                f"{data.schema_file}: its bounds and levels were inferred from the rows (from_rows = true), so under "
+                'privacy.mechanism="sound" they would reveal something about them: replace them by values that are known '
+                "without the rows, and remove that line"
             )
         if data.label not in (None, schema.label):
             raise ConfigError(f"data.label={data.label} is not the label of {data.schema_file}, {schema.label!r}: change one")
@@ -103,8 +108,8 @@ def _schema(data: DataSection, table: Table, private: bool) -> tuple[Schema, tup
             schema = Schema.model_validate(schema.model_dump() | {"unit_column": data.unit_column, "columns": others})
         if schema.unit_column and schema.cost:
             raise ConfigError(
-                f"{data.schema_file} was read off the rows with a guarantee for one row (cost), which does not cover all rows "
-                f"of one {schema.unit_column}: write down a schema that is known without the rows"
+                f"{data.schema_file} was inferred from the rows with a guarantee for one row (cost), which does not cover all "
+                f"rows of one {schema.unit_column}: write a schema from values that are known without the rows"
             )
         if data.partition != "column":
             schema = _without_client(schema)
@@ -113,15 +118,15 @@ def _schema(data: DataSection, table: Table, private: bool) -> tuple[Schema, tup
         label = data.label or ("target" if table.name.startswith(SKLEARN) else None)
         if label is None:
             columns = some(list(table.columns), 12)
-            raise ConfigError(f"{table.name}: say with --label (data.label) which column to predict; its columns are {columns}")
+            raise ConfigError(f"{table.name}: name the column to predict with --label (data.label); its columns are {columns}")
         if private:
             raise ConfigError(_refusal(table.name, label, client))
         schema, more = infer_schema(table, label, client, data.unit_column)
-        said = f"schema read off the rows, {len(schema.feature_names)} features:\n{describe(schema)}"
+        said = f"schema inferred from the rows, {len(schema.feature_names)} features:\n{describe(schema)}"
         notes = (said, *more)
     if data.partition == "column" and schema.client is None:
         raise ConfigError(
-            'data.partition="column" needs the column that says whose row it is: --client-column (data.client_column)'
+            'data.partition="column" needs the column with the owner of a row: --client-column (data.client_column)'
         )
     return schema, notes
 
@@ -129,15 +134,15 @@ def _schema(data: DataSection, table: Table, private: bool) -> tuple[Schema, tup
 def _refusal(table: str, label: str, client: str | None) -> str:
     column = f" --client-column {client}" if client else ""
     return (
-        f'{table}: under privacy.mechanism="sound" bounds and levels must not be read off the private rows, as they would tell '
-        f"about them: write them down with `fedpdm data schema {table} --label {label}{column} > my.schema.toml`, put in what "
-        "is known without the rows, and pass --schema my.schema.toml (data.schema_file); or have them read privately, as "
-        "a part of the budget, with `fedpdm data schema ... --epsilon 0.5 > my.schema.toml`"
+        f'{table}: under privacy.mechanism="sound" bounds and levels must not come from the private rows, because they would '
+        f"reveal something about them. Run `fedpdm data schema {table} --label {label}{column} > my.schema.toml`, replace its "
+        "values by ones that are known without the rows, and pass --schema my.schema.toml (data.schema_file). Or infer them "
+        "privately, with a part of the budget: `fedpdm data schema ... --epsilon 0.5 > my.schema.toml`"
     )
 
 
 def _without_client(schema: Schema) -> Schema:
-    """The schema for rows that need no client; the column, if it is there, is ignored."""
+    """Return the schema for rows that need no client; the column is ignored if it exists."""
     if schema.client is None:
         return schema
     return schema.model_copy(update={"client": None, "columns": {**schema.columns, schema.client: Ignored()}})

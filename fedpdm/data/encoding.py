@@ -23,11 +23,11 @@ class Encoded(NamedTuple):
     features : ndarray
         [rows, features] float32 in [0, 1].
     labels : ndarray
-        [rows] int32; empty if they were not asked for.
+        [rows] int32; empty if the call does not ask for labels.
     clients : Members
-        Whose row it is; empty if the schema has no client column or labels were not asked for.
+        The owners of the rows; empty if the schema has no client column or the call does not ask for labels.
     notes : tuple of str
-        What was done to values that did not fit, with counts.
+        Counts of values that did not fit, and how they were encoded.
     units : ndarray, optional
         [rows] equal numbers for rows of one person, if the schema names a unit column.
     """
@@ -40,7 +40,7 @@ class Encoded(NamedTuple):
 
 
 class Members(NamedTuple):
-    """Whose row it is: [rows] places among the clients' names."""
+    """The owners of rows: [rows] positions among the clients' names."""
 
     places: np.ndarray
     names: tuple[str, ...]
@@ -54,7 +54,7 @@ def encode(schema: Schema, table: Table, labelled: bool = True) -> Encoded:
     schema, table : Schema, Table
         The public description, and the rows.
     labelled : bool
-        Read the label (and the client, if there is one) too; otherwise those columns need not be there.
+        Read the label (and the client, if there is one) too; otherwise the table may lack those columns.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def encode(schema: Schema, table: Table, labelled: bool = True) -> Encoded:
 
 
 def _encode_features(schema: Schema, table: Table, notes: list[str]) -> np.ndarray:
-    """Column after column into one array, so that nothing of it is in memory twice."""
+    """Encode column after column into one array, so that no part is in memory twice."""
     features = np.zeros((table.rows, len(schema.feature_names)), np.float32)
     place = 0
     for name, column in schema.columns.items():
@@ -102,7 +102,7 @@ def _encode_features(schema: Schema, table: Table, notes: list[str]) -> np.ndarr
 
 
 def _client_places(words: "polars.Series | None") -> "Members":
-    """The clients' names in order, and whose row it is as a place among them."""
+    """Return the clients' names in order, and the owner of each row as a position among them."""
     if words is None:
         return Members(np.zeros(0, np.int32), ())
     names = sorted(words.unique().to_list())
@@ -122,7 +122,7 @@ def as_numbers(series: "polars.Series", where: str) -> np.ndarray:
     Returns
     -------
     ndarray
-        float64, with NaN where a value is missing.
+        float64, with NaN for missing values.
 
     Raises
     ------
@@ -137,8 +137,8 @@ def as_numbers(series: "polars.Series", where: str) -> np.ndarray:
     if wrong.any():
         row = wrong.arg_max() or 0
         raise DataError(
-            f"{where}: row {row + 1} is {series[row]!r}, which is not a number ({wrong.sum()} such of {len(series)}): mend it, "
-            'write it as an empty cell if it is not known, or make the column a category (kind = "category" in the schema)'
+            f"{where}: row {row + 1} is {series[row]!r}, which is not a number ({wrong.sum()} such of {len(series)}): correct "
+            'it, leave the cell empty if the value is unknown, or make the column a category (kind = "category" in the schema)'
         )
     return numbers.to_numpy().astype(np.float64, copy=False)
 
@@ -169,12 +169,12 @@ def as_words(series: "polars.Series", declared: Sequence[str] = ()) -> "polars.S
     series : polars.Series
         A column.
     declared : sequence of str
-        Levels or classes of the schema. They never count as missing, whatever they look like.
+        Levels or classes of the schema. They never count as missing.
 
     Returns
     -------
     list of str or None
-        The words, with None where a value is missing.
+        The words, with None for missing values.
     """
     import polars as pl
 
@@ -223,7 +223,7 @@ def _encode_category(column: Category, table: Table, name: str, notes: list[str]
 
 
 def _places(words: "polars.Series", levels: Sequence[str]) -> np.ndarray:
-    """The place of every word among the levels; -1 for another one, and for a missing one."""
+    """Return the position of every word among the levels; -1 for other words and for missing ones."""
     import polars as pl
 
     found = words.replace_strict(list(levels), list(range(len(levels))), default=-1, return_dtype=pl.Int32)
@@ -238,7 +238,7 @@ def _encode_labels(schema: Schema, table: Table, notes: list[str]) -> np.ndarray
         row = int(wrong.argmax())
         raise DataError(
             f"{table.name}: row {row + 1} has the label {words[row]!r}, which is none of the classes {some(schema.classes)}: "
-            "mend it, leave the row out, or add it to the classes of the schema"
+            "correct it, remove the row, or add it to the classes of the schema"
         )
     if count := words.null_count():
         notes.append(f"{schema.label}: {_amount(count, 'row')} without a label {_is(count)} left out")
@@ -248,24 +248,24 @@ def _encode_labels(schema: Schema, table: Table, notes: list[str]) -> np.ndarray
 
 
 def _clients(table: Table, column: str) -> "polars.Series":
-    """Whose row it is. Two names that differ in case or spaces only are taken for a slip of the pen."""
+    """Return the owner of each row. Two names that differ in case or spaces only are refused as a likely typing error."""
     words = as_words(table.column(column, "client column"))
     if words.null_count():
         row = words.is_null().arg_max() or 0
-        raise DataError(f"{table.name}: row {row + 1} has no client in {column!r}: fill it, or leave the row out")
+        raise DataError(f"{table.name}: row {row + 1} has no client in {column!r}: fill it, or remove the row")
     alike: dict[str, str] = {}
     for word in words.unique(maintain_order=True).to_list():
         other = alike.setdefault("".join(word.lower().split()), word)
         if other != word:
             raise DataError(
                 f"{table.name}: the clients {other!r} and {word!r} in {column!r} differ in case or spaces only: "
-                "give one client one name, and two clients names that can be told apart"
+                "use one name for one client, and clearly different names for two clients"
             )
     return words
 
 
 def _units(table: Table, column: str) -> np.ndarray:
-    """A number per row: equal for rows of one person. A row without a person is a person of its own."""
+    """Return a number per row, equal for rows of one person. A row without a person is a person of its own."""
     import polars as pl
 
     words = as_words(table.column(column, "unit column"))

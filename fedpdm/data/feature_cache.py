@@ -1,4 +1,4 @@
-"""Keep computed features on disk, under a hash of everything that they depend on, so that a slow map runs once."""
+"""Store computed features on disk, under a hash of everything that they depend on, so that a slow map runs once."""
 
 import contextlib
 import hashlib
@@ -17,7 +17,7 @@ __all__ = ["content_key", "remember", "feature_dir"]
 
 
 def feature_dir() -> Path:
-    """Return the folder of kept features. It can be deleted at any time.
+    """Return the folder of stored features. You may delete it at any time.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def content_key(array: np.ndarray, *parts: object) -> str:
 
 
 def remember(key: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
-    """Return the array that is kept under a key, or compute and keep it.
+    """Return the array that is stored under a key, or compute and store it.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def _drop(path: Path, reason: str) -> None:
 
 
 def _write(path: Path, array: np.ndarray) -> None:
-    """Keep the array. The file appears whole or not at all, even if another process writes at the same time."""
+    """Store the array. The file appears whole or not at all, even if another process writes at the same time."""
     part = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def _write(path: Path, array: np.ndarray) -> None:
             _fill(stream, array)
         part.replace(path)
     except OSError as error:
-        print(f"features are not kept in {path.parent} ({error}); set FEDPDM_CACHE to a folder with room", file=sys.stderr)
+        print(f"cannot store features in {path.parent} ({error}); set FEDPDM_CACHE to a folder with space", file=sys.stderr)
         if part:
             part.unlink(missing_ok=True)
 
@@ -111,4 +111,4 @@ def _fill(stream: "BinaryIO | tempfile._TemporaryFileWrapper[bytes]", array: np.
     stream.write(_digest(array))
     np.save(stream, array, allow_pickle=False)
     stream.flush()
-    os.fsync(stream.fileno())  # a name must not outlive a crash that its content does not
+    os.fsync(stream.fileno())  # after a crash there must be no name without its content

@@ -1,4 +1,4 @@
-"""Made-up rows with the columns of a data set: public stand-ins where a computation needs examples, but no private ones."""
+"""Made-up rows with the columns of a data set: public stand-ins for computations that need examples, but no private ones."""
 
 from collections.abc import Sequence
 
@@ -19,8 +19,8 @@ COUNT = 3000
 def made_up_rows(name: str, schema: Schema | None, count: int = COUNT) -> tuple[np.ndarray, tuple[str, ...]]:
     """Make rows from public knowledge alone, as a data set has them before any feature map.
 
-    Images are made-up strokes (for MNIST and digits) or shapes. The rows of a table follow its schema: every number is even
-    between its bounds, every level of a word is as likely as the others, and columns have nothing to do with each other.
+    Images are made-up strokes (for MNIST and digits) or shapes. The rows of a table follow its schema: every number is uniform
+    between its bounds, all levels of a word are equally likely, and columns are independent.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""From settings to the clients' examples: load, map, clip and deal them. New rows go through the same public map."""
+"""From settings to the clients' examples: load, map, clip and assign them. New rows go through the same public map."""
 
 __all__ = ["build_federation", "prepare", "prepare_rows", "map_row", "radius_of"]
 
@@ -19,11 +19,11 @@ from fedpdm.data.partition import PARTITIONS, by_column
 from fedpdm.data.split import set_apart
 from fedpdm.errors import ConfigError
 
-MANY = 10_000  # examples whose map takes long enough to say so
+MANY = 10_000  # a map of this many examples takes long enough for a notice
 
 
 def build_federation(config: Config, data_dir: Path | None = None, progress: bool = True) -> Federation:
-    """Load the data set, map its examples, clip their norms, and deal them to the clients.
+    """Load the data set, map its examples, clip their norms, and assign them to the clients.
 
     With `progress` it reports on stderr what is fetched and how the columns of your own table are read. The report is for the
     owner of the rows. It is stored nowhere, since counts of missing values are not covered by any guarantee.
@@ -75,12 +75,12 @@ def _deal(data: DataSection, dataset: Dataset) -> list[np.ndarray]:
 
 
 def _deal_persons(data: DataSection, units: np.ndarray) -> list[np.ndarray]:
-    """All rows of a person to one client, whichever."""
+    """Give all rows of a person to one client."""
     persons, place = np.unique(units, return_inverse=True)
     if data.partition != "iid" or len(persons) < data.clients:
         raise ConfigError(
-            f"data.partition={data.partition} with {data.clients} clients does not go with a unit column of {len(persons)} "
-            "persons: rows of one person stay together, so use a client column, or data.partition=iid with fewer clients"
+            f"data.partition={data.partition} with {data.clients} clients does not fit a unit column of {len(persons)} "
+            "persons, because rows of one person stay together: use a client column, or data.partition=iid with fewer clients"
         )
     order = np.random.default_rng(data.partition_seed).permutation(len(persons))
     client = np.empty(len(persons), np.int64)
@@ -102,7 +102,7 @@ def radius_of(config: Config) -> float | None:
     float or None
         The bound; None: norms are not clipped.
     """
-    if config.data.standardise:  # the cut comes after it, in training alone
+    if config.data.standardise:  # the norm is cut after it, in training only
         return None
     return config.data.radius or (1.0 if config.privacy.mechanism == "sound" else None)
 
@@ -138,7 +138,22 @@ def prepare(config: Config, dataset: Dataset) -> Dataset:
 
 
 def map_row(config: Config, row: np.ndarray, feature_names: Sequence[str]) -> np.ndarray:
-    """One example, mapped as `prepare` maps it; nothing is kept on disk, and no other example is there to leak in."""
+    """Map one example as `prepare` does. Nothing is stored on disk, and no other example can influence it.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+    row : ndarray
+        [n], as loaded.
+    feature_names : sequence of str
+        Names of the columns.
+
+    Returns
+    -------
+    ndarray
+        The example as the model sees it.
+    """
     data, none = config.data, np.zeros(0, np.int32)
     one = Dataset("row", row[None], none, row[None], none, (), tuple(feature_names), {})
     if data.scaling != "none":
@@ -152,7 +167,7 @@ def map_row(config: Config, row: np.ndarray, feature_names: Sequence[str]) -> np
 
 
 def _made_up_rows(features: int) -> np.ndarray:
-    """Rows to try a map on that are nobody's: whether a map is refused, and the reason, must not depend on private rows."""
+    """Return rows to try a map on. They are made up: a refusal and its reason must not depend on private rows."""
     return np.random.default_rng(0).random((4, features)).astype(np.float32)
 
 
@@ -174,5 +189,5 @@ def prepare_rows(config: Config, features: np.ndarray, feature_names: Sequence[s
         The rows as the model sees them.
     """
     none = np.zeros(0, np.int32)
-    # maps do not take empty arrays, so one row stands in for the test rows that there are none of
+    # maps do not take empty arrays, so one row replaces the missing test rows
     return prepare(config, Dataset("rows", features, none, features[:1], none, (), tuple(feature_names), {})).features

@@ -1,4 +1,4 @@
-"""New rows for a model: tables as a run's schema says, and the known data sets' own columns."""
+"""New rows for a model: tables as in the run's schema, and the columns of the known data sets."""
 
 __all__ = ["adult_schema", "pixel_scale", "input_names", "encode_rows"]
 

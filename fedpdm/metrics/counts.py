@@ -1,4 +1,4 @@
-"""Metrics from counts: for whoever may release counts with noise, and no single prediction."""
+"""Metrics from counts, for a client that may release noised counts but no single prediction."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from fedpdm.metrics.predictions import confusion_matrix, plain, predicted
 __all__ = ["Counts", "count", "metrics_of_counts"]
 
 BINS = 20
-LEAST = 1e-3  # the smallest probability that a bin stands for in a log loss
+LEAST = 1e-3  # the smallest probability of a bin in a log loss
 
 
 class Counts(NamedTuple):
@@ -34,7 +34,24 @@ class Counts(NamedTuple):
 
 
 def count(probabilities: np.ndarray, labels: np.ndarray, threshold: float | None = None, bins: int = BINS) -> Counts:
-    """Count the rows; sums of several nodes' counts are the counts of all their rows."""
+    """Count the rows. The sum of several nodes' counts is the count of all their rows.
+
+    Parameters
+    ----------
+    probabilities : ndarray
+        [rows, classes].
+    labels : ndarray
+        [rows] true classes, numbered from 0.
+    threshold : float, optional
+        See `fedpdm.metrics.evaluate.predicted`.
+    bins : int
+        Bins of the histograms.
+
+    Returns
+    -------
+    Counts
+        The counts.
+    """
     shares, classes = np.asarray(probabilities, np.float64), probabilities.shape[1]
     places = np.clip((shares * bins).astype(np.int64), 0, bins - 1)
     confusion = confusion_matrix(labels, predicted(shares, threshold), classes)
@@ -45,20 +62,25 @@ def count(probabilities: np.ndarray, labels: np.ndarray, threshold: float | None
 
 
 def metrics_of_counts(counts: Counts, class_names: Sequence[str], deviation: float = 0.0) -> dict[str, Any]:
-    """The figures that `fedpdm.metrics.evaluate` gives, as far as counts tell them.
+    """Compute the figures of `fedpdm.metrics.evaluate` as far as counts allow.
 
-    Probabilities are taken for the middle of their bin, so AUC, log loss and Brier score are off by a bin's width at most in
-    what they compare. Counts may carry noise: negative ones are taken for 0. Intervals are those of counts without noise;
-    `noise_share` says how large the noise is against them.
+    A probability counts as the middle of its bin, so AUC, log loss and Brier score compare values that are off by at most a
+    bin's width. Counts may carry noise: negative ones count as 0. Intervals are those of counts without noise; `noise_share`
+    gives the size of the noise relative to the counts.
 
     Parameters
     ----------
     counts : Counts
         Sums over nodes, with or without noise.
     class_names : sequence of str
-        What the classes are called.
+        Names of the classes.
     deviation : float
         Standard deviation of the noise in one cell.
+
+    Returns
+    -------
+    dict
+        As in `evaluate`, with `noise_share`.
     """
     confusion = np.maximum(np.asarray(counts.confusion, np.float64), 0)
     cells = np.maximum(np.asarray(counts.histograms, np.float64), 0)
@@ -85,7 +107,7 @@ def metrics_of_counts(counts: Counts, class_names: Sequence[str], deviation: flo
 
 
 def _area(others: np.ndarray, own: np.ndarray) -> float | None:
-    """The AUC of binned scores: rows in one bin are ties."""
+    """Return the AUC of binned scores: rows in one bin are ties."""
     if not others.sum() or not own.sum():
         return None
     below = np.cumsum(others) - others / 2

@@ -45,7 +45,7 @@ __all__ = [
     "register",
 ]
 
-# Words of XLA_FFI_CallFrame and of what hangs on it
+# Words of XLA_FFI_CallFrame and of the structures that it points to
 EXTENSION, API, CONTEXT, ARGUMENT_COUNT, ARGUMENTS, RESULT_COUNT, RESULTS = 1, 2, 3, 7, 9, 12, 14
 METADATA_EXTENSION, METADATA, METADATA_VERSION = 1, 3, 3
 API_VERSION, SCHEDULE, THREADS = 4, 17, 18  # of XLA_FFI_Api; the last two are known to be there in version 0.3

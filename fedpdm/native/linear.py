@@ -243,7 +243,7 @@ def _solve_one(arguments: np.ndarray, results: np.ndarray, c: int) -> None:
     features, labels, sizes, clients, keys, x0, linear_terms, numbers, counts = arguments
     n, rows, registered = dimension(features, 1), dimension(features, 2), dimension(features, 3)
     classes, working = dimension(x0, 2), dimension(clients, 1)
-    # Whatever comes in, no other memory is read.
+    # Never read other memory, for any input.
     client = min(max(integers(clients, (working,))[c], 0), registered - 1)
     size = min(max(integers(sizes, (registered,))[client], 1), rows)
     own_features = floats(features, (registered, rows, n))[client]
@@ -351,7 +351,7 @@ def _mapped(*operands: Array) -> tuple[Array, Array]:
 def _over_clients(axis_size: int, batched: list[bool], *operands: Array) -> tuple[tuple[Array, Array], tuple[bool, bool]]:
     features, labels, sizes, client, key, x0, linear_term, values, whole = operands
     common = [*batched[:3], batched[5], *batched[7:]]  # data, x0 and numbers
-    if any(common):  # seldom: several federations or settings at once
+    if any(common):  # rare: several federations or settings at once
         rows = [o if b else jnp.broadcast_to(o, (axis_size, *o.shape)) for o, b in zip(operands, batched, strict=True)]
         return jax.lax.map(lambda row: _mapped(*row), tuple(rows)), (True, True)
     client = client if batched[3] else jnp.broadcast_to(client, (axis_size,))

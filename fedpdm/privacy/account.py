@@ -1,4 +1,4 @@
-"""A client's budget, and what of it is spent."""
+"""A client's budget and its spending."""
 
 import math
 from functools import lru_cache
@@ -12,7 +12,7 @@ _ROOM = 1e-9  # for sums of rounded numbers
 
 
 class Budget(NamedTuple):
-    """What a client's releases may cost in all."""
+    """The most that a client's releases may cost in all."""
 
     epsilon: float
     delta: float
@@ -20,25 +20,25 @@ class Budget(NamedTuple):
 
     @property
     def limit(self) -> float:
-        """The largest sum of (sensitivity / sigma)^2, sensitivities being add-remove."""
+        """The largest allowed sum of (sensitivity / sigma)^2, with add-remove sensitivities."""
         return _limit(*self)
 
     def epsilon_of(self, rate: float) -> float:
-        """The epsilon of such a sum, at this delta and in this relation."""
+        """Return the epsilon of such a sum, at this delta and in this relation."""
         return gdp_epsilon(math.sqrt(rate) / effective_multiplier(1.0, self.relation), self.delta)
 
     def rate_of(self, epsilon: float) -> float:
-        """The sum that this epsilon stands for, at this delta and in this relation."""
+        """Return the sum that has this epsilon, at this delta and in this relation."""
         return self._replace(epsilon=epsilon).limit if epsilon > 0 else 0.0
 
 
-@lru_cache(maxsize=1024)  # asked for at every release
+@lru_cache(maxsize=1024)  # every release needs it
 def _limit(epsilon: float, delta: float, relation: Relation) -> float:
     return (gdp_mu(epsilon, delta) * effective_multiplier(1.0, relation)) ** 2
 
 
 class Account(NamedTuple):
-    """A budget, the number of releases on record, and what they cost."""
+    """A budget, the number of recorded releases, and their cost."""
 
     budget: Budget
     releases: int = 0
@@ -46,9 +46,9 @@ class Account(NamedTuple):
 
     @property
     def limit(self) -> float:
-        """The largest rate that is granted."""
+        """The largest rate that the budget allows."""
         return self.budget.limit * (1 + _ROOM)
 
     def spend(self, sensitivity: float, sigma: float, releases: int = 1) -> Self:
-        """The account with one more release."""
+        """Return the account with one more release."""
         return self._replace(releases=self.releases + releases, rate=self.rate + (sensitivity / sigma) * (sensitivity / sigma))

@@ -1,15 +1,15 @@
-r"""An append-only SQLite file whose entries are chained by hashes: what is read is what was written, or an error.
+r"""An append-only SQLite file with a chain of hashes: a reader gets the written entries, or an error.
 
-Entry k has the hash $h_k = \mathrm{SHA256}(h_{k-1} \,\|\, e_k)$, $h_0$ being empty. A row of its own keeps the number of
+Entry k has the hash $h_k = \mathrm{SHA256}(h_{k-1} \,\|\, e_k)$, and $h_0$ is empty. A separate row stores the number of
 entries and the last hash. At every opening all hashes are computed again.
 
 Formal guarantee: if opening succeeds, the entries are exactly those that were written, or a prefix of them that was once the
 whole file, unless two different sequences of entries have one hash. *Proof.* The file names (n, h). The n entries that are
 read chain to h. Of all sequences ever written, the one with last hash h is, by collision resistance, the same; so it was the
 whole file when h was written. A change of any bit of one copy of the file changes the entries, or n, or h, or nothing that is
-read: in the first three cases the chain does not end in h. Only an older copy of the whole file passes, and `head` shows it
-to whoever knows a later one. The hashes have no key: they are against accidents and restored copies, not against the owner of
-the machine.
+read: in the first three cases the chain does not end in h. Only an older copy of the whole file passes, and a reader who knows
+a later `head` detects it. The hashes have no key: they protect against accidents and restored copies, not against the owner
+of the machine.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from fedpdm.privacy.transaction import one_writer
 __all__ = ["Chain", "Entry", "Head", "LedgerDamaged"]
 
 _APPLICATION = 0x46504C32  # marks the file as a ledger of this layout
-_UNCHAINED = 0x46504C31  # ledgers of the layout before
+_UNCHAINED = 0x46504C31  # marks ledgers of the earlier layout, without hashes
 _COLUMNS = "kind, client, job, round, first, second, note, recorded_at"
 _SCHEMA = f"""
 PRAGMA application_id = {_APPLICATION};
@@ -56,16 +56,16 @@ _FORBIDDEN = {
 }
 for _name, _event in _FORBIDDEN.items():
     _SCHEMA += f"CREATE TRIGGER {_name} BEFORE {_event} BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;"
-# Errors that say nothing about the content: the file may be whole.
+# These errors do not mean that the content is damaged.
 _PASSING = {"BUSY", "LOCKED", "FULL", "IOERR", "CANTOPEN", "READONLY", "NOMEM", "INTERRUPT"}
 
 
 class LedgerDamaged(UserError):
-    """A ledger that does not hold what was written to it: what was spent is unknown, so the budget counts as used up."""
+    """A ledger that does not hold what was written to it. Its spending is unknown, so the budget counts as used up."""
 
 
 class Entry(NamedTuple):
-    """One line of the books; the two numbers and the note mean what its kind says (`fedpdm.privacy.ledger`)."""
+    """One entry of a ledger; `fedpdm.privacy.ledger` explains the two numbers and the note for each kind."""
 
     kind: str
     client: str
@@ -77,12 +77,12 @@ class Entry(NamedTuple):
     recorded_at: float
 
     def hash_after(self, before: bytes) -> bytes:
-        """The hash of this entry behind one with the hash `before`."""
+        """Return the hash of this entry after one with the hash `before`."""
         return hashlib.sha256(before + repr(tuple(self)).encode()).digest()
 
 
 class Head(NamedTuple):
-    """How many entries a chain has, and the hash of the last one: a chain that once had this head has it for ever."""
+    """The number of entries of a chain and the hash of the last one. A chain keeps every head that it once had."""
 
     entries: int
     hash: bytes
@@ -94,9 +94,9 @@ class Chain:
     Parameters
     ----------
     path : Path
-        The file; it is made if it does not exist, in a folder that does.
+        The file. It is made if it does not exist; its folder must exist.
     learn : callable
-        Gets every entry, once it is verified and on disk.
+        Called with every entry after it is verified and on disk.
     """
 
     def __init__(self, path: Path, learn: Callable[[Entry], None]) -> None:
@@ -107,7 +107,7 @@ class Chain:
             if not path.exists():
                 _create(path)
             self.connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=30, isolation_level=None)
-            try:  # reads come first: a file that is no ledger must be left as it is
+            try:  # read first: a file that is not a ledger must stay as it is
                 self._check_layout()
                 for setting in ("synchronous = FULL", "recursive_triggers = ON"):
                     self.connection.execute(f"PRAGMA {setting}")
@@ -126,7 +126,7 @@ class Chain:
             raise self._damaged(" ".join(str(verdict).split()))
 
     def catch_up(self) -> None:
-        """Read and verify what was written since; raises LedgerDamaged if it does not chain to the head on record."""
+        """Read and verify new entries; raise LedgerDamaged if they do not chain to the recorded head."""
         with self._explained(), self._reading():
             told = self.one("SELECT count, hash FROM head")
             if told == self.head:
@@ -142,12 +142,12 @@ class Chain:
                     self.identity = last
                 entries.append(entry)
             if told != (count, last):
-                raise self._damaged(f"{count} entries were found where {told[0] if told else 'none'} are on record")
+                raise self._damaged(f"it has {count} entries, but its head records {told[0] if told else 'none'}")
         self._keep(entries, Head(count, last))
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """One writer at a time, from before the check until all that was appended is on disk; else nothing is."""
+        """Exclude other writers from before the check until all new entries are on disk; after an error none is."""
         with self._explained():
             try:
                 with one_writer(self.connection):
@@ -160,23 +160,23 @@ class Chain:
                 self._keep(queue, head)
 
     def append(self, entry: Entry) -> None:
-        """Put an entry into the transaction of `writing`."""
+        """Add an entry to the transaction of `writing`."""
         self._queue.append(entry)
 
     def entries(self, kind: str) -> list[Entry]:
-        """All entries of a kind that were read and verified, oldest first."""
+        """Return all verified entries of a kind, oldest first."""
         query = f"SELECT {_COLUMNS} FROM entries WHERE kind = ? AND number <= ? ORDER BY number"
         with self._explained():
             return [Entry(*row) for row in self.connection.execute(query, (kind, self.head.entries))]
 
     def holds(self, head: Head) -> bool:
-        """Whether this chain has, or once had, this head."""
+        """Tell whether this chain has, or once had, this head."""
         if not 0 < head.entries <= self.head.entries:
             return False
         return self.one("SELECT hash FROM entries WHERE number = ?", head.entries) == (head.hash,)
 
     def one(self, query: str, *values: object) -> tuple:
-        """The first row of a query."""
+        """Return the first row of a query."""
         with self._explained():
             return self.connection.execute(query, values).fetchone()
 
@@ -197,7 +197,7 @@ class Chain:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Entries and head of one moment."""
+        """Read entries and head of the same moment."""
         if self.connection.in_transaction:
             yield
             return
@@ -209,7 +209,7 @@ class Chain:
 
     def _damaged(self, what: str) -> LedgerDamaged:
         return LedgerDamaged(
-            f"Cannot use the privacy ledger {self.path}: {what}. It was left as it is. What was spent is unknown, so "
+            f"Cannot use the privacy ledger {self.path}: {what}. It was left as it is. Its spending is unknown, so "
             "the budget counts as used up. Restore the newest copy, or let an operator decide: `fedpdm flower budget accept`."
         )
 
@@ -218,7 +218,7 @@ class Chain:
         try:
             yield
         except sqlite3.ProgrammingError:
-            raise  # a mistake of ours, not of the file
+            raise  # a mistake in the calling code, not in the file
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_").partition("_")[0]
             if name not in _PASSING:
@@ -231,7 +231,7 @@ class Chain:
 
 
 def _create(path: Path) -> None:
-    """Make a ledger under another name and link it into place: no process ever sees half of one."""
+    """Make a ledger under another name and link it into place, so no process ever sees half of one."""
     draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.new")
     first = Entry("begin", "", "", 0, 0.0, 0.0, uuid.uuid4().hex, time.time())  # no two ledgers begin alike
     try:

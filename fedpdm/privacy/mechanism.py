@@ -1,10 +1,10 @@
-"""The privacy boundary: the one place where noise is added, in each of the two orders.
+"""The privacy boundary: the one place that adds noise, in each of the two orders.
 
-    sound:  solve -> NOISE -> dual -> y -> message       everything behind the noise is post-processing
+    sound:  solve -> NOISE -> dual -> y -> message       everything after the noise is post-processing
     paper:  solve -> dual -> y -> message -> NOISE       the order of the publication; its guarantee is nominal only
 
-A `Mechanism` is a tuple of pure functions that `client_round` calls; each release comes with its cost, the squared ratio
-of sensitivity to noise, so that what is spent is added up from what was really done.
+A `Mechanism` is a tuple of pure functions that `client_round` calls. Each release returns its cost, the squared ratio of
+sensitivity to noise, so the spending is the sum over actual releases.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Release(NamedTuple):
-    """What is known at the time of a release; all of it but the value is public in the sound mechanism."""
+    """The facts known at the time of a release; in the sound mechanism all of them are public."""
 
     step_size: Array
     examples: Array  # the client's public size n
@@ -53,14 +53,14 @@ class Released(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """How a cohort's contributions become one release (see `fedpdm.privacy.sharing`).
+    """Functions that turn a cohort's contributions into one release (see `fedpdm.privacy.sharing`).
 
     Attributes
     ----------
     cohort, lattice, mean_examples
-        Who shares a sum, where it is taken, and the mean size of all clients, which weights are relative to.
+        The members of a sum, the lattice of its numbers, and the mean size of all clients: a weight is a size over this mean.
     share
-        `(contribution, release) -> words`: all that leaves a member.
+        `(contribution, release) -> words`: the only output of a member.
     opened
         `(sum of words, sum of weights, members in it, release) -> Released`: the weighted mean of the contributions.
     """
@@ -84,7 +84,7 @@ class Mechanism(NamedTuple):
     gradient_noise
         `(release) -> (noise function of the solver, cost)`, or None: noise in every local step.
     sums
-        Where cohorts share their noise: takes the place of `release_solution`.
+        For cohorts that share their noise: replaces `release_solution`.
     """
 
     mechanism: str
@@ -95,16 +95,34 @@ class Mechanism(NamedTuple):
 
 
 def untouched(value: Any, release: Release) -> Released:
+    """Pass a value on without noise.
+
+    Parameters
+    ----------
+    value, release
+        The value, and its release, which is not used.
+
+    Returns
+    -------
+    Released
+        The same value, with cost and noise 0.
+    """
     return Released(value, jnp.float32(0.0), jnp.float32(0.0))
 
 
 def no_privacy() -> Mechanism:
-    """Nothing is noised, nothing is guaranteed."""
+    """Make a mechanism without noise and without a guarantee.
+
+    Returns
+    -------
+    Mechanism
+        The mechanism "none".
+    """
     return Mechanism("none", untouched, untouched)
 
 
 def sound(sensitivity: Callable[[Release], Number], noise_multiplier: float) -> Mechanism:
-    """Gaussian noise on the local solution, `noise_multiplier` times its sensitivity.
+    """Add Gaussian noise to the local solution, `noise_multiplier` times its sensitivity.
 
     Parameters
     ----------
@@ -113,9 +131,14 @@ def sound(sensitivity: Callable[[Release], Number], noise_multiplier: float) -> 
     noise_multiplier
         z = sigma / sensitivity.
 
+    Returns
+    -------
+    Mechanism
+        The mechanism "sound".
+
     Formal guarantee
     ----------------
-    Relation: add/remove one example of one client; adversary: whoever sees all messages, the server included. Given
+    Relation: add/remove one example of one client; adversary: anyone who sees all messages, the server included. Given
     the public history, the release of one participation is a Gaussian mechanism with sensitivity/sigma = 1/z; the dual
     and the message are functions of it and of earlier releases. By adaptive composition R participations are mu-GDP
     with mu = sqrt(R)/z. Assumes that the bound holds (`fedpdm.privacy.sensitivity`), exact arithmetic, and true
@@ -130,7 +153,19 @@ def sound(sensitivity: Callable[[Release], Number], noise_multiplier: float) -> 
 
 
 def sound_every_step(sensitivity: Callable[[Release], Number], noise_multiplier: float, steps: int) -> Mechanism:
-    """Gaussian noise on the full data gradient of every local step; for losses of which nothing but a clip is known.
+    """Add Gaussian noise to the full data gradient of every local step, for losses with a clip and no other known property.
+
+    Parameters
+    ----------
+    sensitivity, noise_multiplier
+        As in `sound`, for the gradient of one step.
+    steps
+        Local steps Q of a participation.
+
+    Returns
+    -------
+    Mechanism
+        The mechanism "sound", with noise in the steps.
 
     Formal guarantee
     ----------------
@@ -147,21 +182,35 @@ def sound_every_step(sensitivity: Callable[[Release], Number], noise_multiplier:
         return noise, jnp.float32(steps * noise_multiplier**-2)
 
     def release_solution(x: Array, release: Release) -> Released:
-        """Noised already: at least the last step's noise is in it, and all of it is paid for."""
+        """Pass the solution on: it contains the noise of the steps, whose cost is counted."""
         return Released(x, jnp.float32(0.0), jnp.asarray(release.step_size * noise_multiplier * sensitivity(release)))
 
     return Mechanism("sound", release_solution, untouched, gradient_noise)
 
 
 def paper(*, rho: float, clip: float, epsilon: float, delta: float, batch_size: int, share: float, rounds: int) -> Mechanism:
-    r"""Theorems 1 and 2 to the letter, with the number of steps Q that was really taken.
+    r"""Add the noise of Theorems 1 and 2 as printed, with the actual number of steps Q.
 
     $s = 2 g \eta G \frac{1 - |1 - \rho\eta|^Q}{1 - |1 - \rho\eta|}$ with the gain g of the message (2 for FedPDM's y, which
     gives the paper's 4; 1 for an algorithm that sends x), per-round $\epsilon = \bar\epsilon / (q^2
     \sqrt{p T/(1 - q)})$ with $q = Q b/|D_i|$ and $p$ = `share` = K/N, $\sigma = s \sqrt{2 \ln(1.25/\delta)}/\epsilon$.
 
-    There is NO formal guarantee: docs/privacy/published-mechanism.md lists six defects. The cost that is returned
-    takes Theorem 1's sensitivity at face value.
+    There is NO formal guarantee: docs/privacy/published-mechanism.md lists six defects. The returned cost takes Theorem 1's
+    sensitivity at face value.
+
+    Parameters
+    ----------
+    rho, clip : float
+        Weight of the proximal term, and G.
+    epsilon, delta : float
+        The nominal budget of all rounds.
+    batch_size, share, rounds
+        b, K/N and T.
+
+    Returns
+    -------
+    Mechanism
+        The mechanism "paper".
     """
 
     def release_message(message: Any, release: Release) -> Released:
@@ -191,24 +240,29 @@ def secure(
     spend: Callable[[float, float], None],
     gaussian: SecureGaussian,
 ) -> Mechanism:
-    """`sound` for real data: noise from the operating system's randomness on a lattice, drawn on the host.
+    """Make `sound` for real data: noise from the operating system's randomness on a lattice, drawn on the host.
 
     Parameters
     ----------
     sensitivity, noise_multiplier
         As in `sound`.
     margin
-        What rounding can add to the sensitivity: see `fedpdm.privacy.rounding`.
+        The most that rounding can add to the sensitivity: see `fedpdm.privacy.rounding`.
     spend
         `(sensitivity, sigma)`, called before the noise is drawn; it records the release, or raises.
     gaussian
         The lattice.
 
+    Returns
+    -------
+    Mechanism
+        The mechanism "sound" of a deployed client.
+
     Formal guarantee
     ----------------
-    That of `sound` with z = `noise_multiplier`, without its assumptions on arithmetic and noise: the sensitivity that the
-    noise is made for covers the float64 solver (`margin`), the evaluation of the bound itself in float32 or better (a share
-    of (Q + 20) 2^-23), and the rounding onto the lattice (`SecureGaussian`). The pair that is recorded has the ratio z.
+    That of `sound` with z = `noise_multiplier`, without its assumptions on arithmetic and noise: the sensitivity includes
+    the error of the float64 solver (`margin`), of the bound itself in float32 or better (a share of (Q + 20) 2^-23), and of
+    the rounding onto the lattice (`SecureGaussian`). The recorded pair (sensitivity, sigma) has the ratio z.
     """
 
     def release_solution(x: Any, release: Release) -> Released:

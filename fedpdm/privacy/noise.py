@@ -1,6 +1,6 @@
 r"""Gaussian noise: fast for simulation, exact for real clients.
 
-Why the discrete Gaussian of `SecureGaussian` may be accounted as a Gaussian. Count in lattice steps: a client adds
+Why the discrete Gaussian of `SecureGaussian` counts as a Gaussian. Count in lattice steps: a client adds
 $N_{\mathbb Z}(0, s^2)$, $s = \sigma S$, to every coordinate of an integer vector a; its neighbour has the integer
 vector b. The discrete Gaussian is *not* exactly GDP: at a shift of one step its total variation is about
 $1 + 1/(24 s^2)$ times the Gaussian's. But it almost is a randomly rounded Gaussian of slightly less noise. Take
@@ -38,11 +38,11 @@ _LARGEST = 2.0**53  # most lattice steps for a value or for sigma: float64 still
 
 
 def simulation_noise(key: Array, shape: tuple[int, ...], sigma: ArrayLike) -> Array:
-    """Gaussian noise for simulation only: `sigma` times JAX's standard normals.
+    """Draw Gaussian noise for simulation only: `sigma` times JAX's standard normals.
 
     Formal guarantee: none. Accounting treats it as ideal Gaussian noise, which it is not: a float32 normal takes about
-    2^23 values, so that low-order bits of a sum can give away what was added to, and whoever knows the seed knows the
-    noise. That is good enough to measure accuracy at a privacy level, never to send real data.
+    2^23 values, so the low-order bits of a sum can reveal the private value, and anyone with the seed knows the noise. It
+    is good enough to measure accuracy at a privacy level, never to send real data.
 
     Parameters
     ----------
@@ -52,18 +52,23 @@ def simulation_noise(key: Array, shape: tuple[int, ...], sigma: ArrayLike) -> Ar
         Shape of the noise.
     sigma : float or Array
         Standard deviation; may be traced. Zero gives zeros.
+
+    Returns
+    -------
+    Array
+        The noise.
     """
     return jnp.asarray(sigma) * jax.random.normal(key, shape)
 
 
 def _continuous_equivalent(steps: float) -> float:
-    """The sigma of the Gaussian, of which the discrete one is post-processing (see the head of the module)."""
+    """Return the sigma of the Gaussian release that the discrete one is a post-processing of (see the head of the module)."""
     return math.sqrt(steps**2 - _SMOOTHING**2)
 
 
 def _discrete_gaussian(centres: list[int], scale: float) -> list[int]:
-    """One exact sample of the discrete Gaussian around every centre, from the operating system's randomness."""
-    # These modules alone: opendp.prelude takes seconds, since it imports scikit-learn.
+    """Draw one exact sample of the discrete Gaussian around every centre, from the operating system's randomness."""
+    # Import these modules alone: opendp.prelude takes seconds, because it imports scikit-learn.
     from opendp.domains import atom_domain, vector_domain
     from opendp.measurements import make_gaussian
     from opendp.metrics import l2_distance
@@ -98,10 +103,10 @@ class SecureGaussian:
         scale = self.lattice_scale
         if not (isinstance(scale, int) and 1 <= scale <= 2**40 and scale & (scale - 1) == 0):
             raise ConfigError(f"Expected lattice_scale={scale} to be a power of two from 1 to 2**40.")
-        require_extra("opendp", "flower", "The noise of a real client")  # here, and not after a client has spent its budget
+        require_extra("opendp", "flower", "The noise of a real client")  # check before a client spends its budget
 
     def sensitivity_with_rounding(self, sensitivity: float, dimension: int) -> float:
-        r"""The sensitivity after rounding to the lattice: $s + \sqrt d/S$, rounded up.
+        r"""Return the sensitivity after rounding to the lattice: $s + \sqrt d/S$, rounded up.
 
         Each of the two neighbours moves by at most half a step per coordinate. For replace-one, doubling the result of
         the add-remove sensitivity counts the rounding twice, which is safe.
@@ -113,12 +118,12 @@ class SecureGaussian:
         return (sensitivity + math.sqrt(dimension) / self.lattice_scale) * (1 + 1e-15)
 
     def noise_multiplier(self, sigma: float, sensitivity: float, dimension: int) -> float:
-        """The z to account a release with, rounded down. Guarantee: see the class."""
+        """Return the z of a release for the accounting, rounded down. Guarantee: see the class."""
         noise = _continuous_equivalent(self._steps(sigma)) / self.lattice_scale
         return noise / self.sensitivity_with_rounding(sensitivity, dimension) * (1 - 1e-15)
 
     def sigma_for(self, noise_multiplier: float, sensitivity: float, dimension: int) -> float:
-        """The sigma, rounded up, that gives at least this `noise_multiplier`."""
+        """Return the sigma, rounded up, that gives at least this `noise_multiplier`."""
         noise = noise_multiplier * self.sensitivity_with_rounding(sensitivity, dimension)
         sigma = math.hypot(noise, _SMOOTHING / self.lattice_scale) * (1 + 1e-14)
         self._steps(sigma)
@@ -137,16 +142,16 @@ class SecureGaussian:
         return self.release_steps(x, sigma).astype(np.float64) / self.lattice_scale
 
     def release_steps(self, x: ArrayLike, sigma: float) -> np.ndarray:
-        """`release`, in whole lattice steps (int64): a share of a secure sum."""
+        """Do `release` in whole lattice steps (int64), for a share of a secure sum."""
         steps = self._steps(sigma)
         lattice = self._to_lattice(x)
         noised = _discrete_gaussian(lattice.ravel().tolist(), steps)
         return np.asarray(noised, dtype=np.int64).reshape(lattice.shape)
 
     def within(self, x: ArrayLike) -> np.ndarray:
-        """x in float64, cut to the lattice's range, NaN at 0: so that no release is refused because of its value.
+        """Return x in float64, cut to the lattice's range, with 0 for NaN, so that no value of x makes a release fail.
 
-        Where x was in range for every data set this changes nothing, and cutting moves no two values apart.
+        If x is in range for every data set, this changes nothing; and a cut never increases the distance of two values.
         """
         largest = _LARGEST / self.lattice_scale
         exact = np.asarray(x, np.float64)

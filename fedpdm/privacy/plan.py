@@ -1,4 +1,4 @@
-"""From a budget to a mechanism: mode, clip, participations, noise, and the sentence that says what it all guarantees."""
+"""From a budget to a mechanism: mode, clip, participations, noise, and the sentence that states the guarantee."""
 
 import math
 from collections.abc import Callable
@@ -29,7 +29,7 @@ MODES = ("linearised", "contractive", "one-pass", "certified", "every-step", "ba
 
 
 class Plan(NamedTuple):
-    """A sound mechanism, ready to run, with the numbers that its guarantee rests on."""
+    """A sound mechanism, ready to run, with the numbers behind its guarantee."""
 
     privacy: Mechanism
     mode: str
@@ -41,17 +41,17 @@ class Plan(NamedTuple):
     noise_multiplier: float  # z = sigma / sensitivity of one release
     clip: float  # C
     sensitivity: Callable[[float, float], float]  # (step size, examples) -> of one release, with no public slope
-    bound: Callable[[Release], Number]  # the same, from all that is public at the release
-    before: tuple[float, float] = (0.0, 0.0)  # (epsilon, delta) of a schema that was read off the rows before training
-    shared: SharedNoise | None = None  # where cohorts share the noise
-    unit: str | None = None  # what the guarantee is for all rows of, such as "patient"; None: one example
+    bound: Callable[[Release], Number]  # the same, from all public values of the release
+    before: tuple[float, float] = (0.0, 0.0)  # (epsilon, delta) of a schema that was inferred from the rows before training
+    shared: SharedNoise | None = None  # if cohorts share the noise
+    unit: str | None = None  # the guarantee covers all rows of one such unit, as "patient"; None: one example
     clients_per_unit: int = 1  # most clients that hold rows of one unit
     standard_multiplier: float = 0.0  # z of the release of means and deviations before training; 0: there is none
 
     def cost_multiplier(self) -> float:
         """The noise multiplier of one participation as a whole, for a ledger that counts participations.
 
-        Where a unit has rows at q clients, and q - 1 others spend as this one does, it counts as q participations.
+        If a unit has rows at q clients, and the q - 1 others spend as this one does, it counts as q participations.
         """
         return self.noise_multiplier / math.sqrt(self.releases * self.clients_per_unit)
 
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
         return f"all rows of one {self.unit} at {clients}"
 
     def terms(self) -> dict[str, Any]:
-        """What a guarantee is about, and what it rests on, for a summary."""
+        """The unit, the relation, the adversary and the assumptions of the guarantee, for a summary."""
         return {
             "relation": self.relation,
             "unit": self.whose(),
@@ -80,7 +80,7 @@ class Plan(NamedTuple):
         return math.sqrt(self.participations * self.releases) / self.noise_multiplier
 
     def sentence(self, epsilon: float | None = None) -> str:
-        """The guarantee in words; `epsilon` is what training spent, if less than the budget. Schema and training add up."""
+        """Return the guarantee in words, for schema and training together; `epsilon` is the spending of training."""
         spent = (self.epsilon if epsilon is None else epsilon) + self.before[0]
         it, another = ("it", "another") if self.unit is None else ("them", "those of another")
         change = f"adding or removing {it}" if self.relation == "add-remove" else f"replacing {it} by {another}"
@@ -93,7 +93,25 @@ class Plan(NamedTuple):
 
 
 def choose_mode(local: LocalPlan, asked: str = "auto") -> str:
-    """The mode that fits how the client solves; an error when another one is asked for."""
+    """Return the mode that fits the way the client solves.
+
+    Parameters
+    ----------
+    local : LocalPlan
+        How clients solve.
+    asked : str
+        privacy.mode of the settings; "auto" chooses.
+
+    Returns
+    -------
+    str
+        The mode.
+
+    Raises
+    ------
+    ConfigError
+        If the requested mode does not fit.
+    """
     fitting = "one-pass" if local.batch_size else "certified" if local.tolerance else "contractive"
     if asked == "auto":
         mode = fitting
@@ -130,13 +148,36 @@ def plan_sound(
 ) -> Plan:
     """Calibrate the noise so that `participations` participations spend exactly the budget.
 
-    `clip` is C, the bound on one example's gradient (of a batch's gradient in mode "batch-clipped"). The guarantee is that
-    of `fedpdm.privacy.mechanism.sound` with the sensitivity of the mode, turned into (epsilon, delta) by exact Gaussian
-    differential privacy; replace-one counts double sensitivity. With a unit column each of the m rows that a
-    person has at the client counts 1/m (`Examples.weights`), and the same bounds hold for all of them together: proof in
-    docs/privacy/proofs.md ("A person as the unit"). Rows at q = `clients_per_unit` clients are q independent releases, so mu is
-    sqrt(q) times as large, and so is the noise. With `sharing`, cohorts share the noise.
-    `budget_share` is the share of mu^2 that is left for training: Gaussian releases compose by adding theirs.
+    The guarantee is that of `fedpdm.privacy.mechanism.sound` with the sensitivity of the mode, turned into (epsilon, delta)
+    by exact Gaussian differential privacy. With a unit column, each of a person's m rows at the client has the weight 1/m
+    (`Examples.weights`), and the same bounds hold for all of them together: proof in docs/privacy/proofs.md ("A person as
+    the unit").
+
+    Parameters
+    ----------
+    epsilon, delta, relation
+        The budget; replace-one counts double sensitivity.
+    participations : int
+        R, the most rounds that a client takes part in.
+    mode, local
+        How clients solve (`choose_mode`).
+    clip : float
+        C, the bound on one example's gradient (of a batch's gradient in mode "batch-clipped").
+    curvature : Curvature
+        Of the local problem.
+    smallest_client : int
+        The fewest examples of a client.
+    sharing : Sharing, optional
+        How cohorts share the noise.
+    clients_per_unit : int
+        q: rows of a unit at q clients are q independent releases, so mu and the noise grow by sqrt(q).
+    budget_share : float
+        The share of mu^2 that is left for training: mu^2 of Gaussian releases adds up.
+
+    Returns
+    -------
+    Plan
+        The mechanism and its numbers.
     """
     bound = _bound(mode, clip, curvature, local, smallest_client)
     releases = local.steps if mode == "every-step" else 1
@@ -158,7 +199,7 @@ def plan_sound(
 
 
 def _bound(mode: str, clip: float, curvature: Curvature, local: LocalPlan, smallest_client: int) -> Callable[[Release], Number]:
-    """The sensitivity of the mode as a function of what is public at the release, its conditions checked."""
+    """Return the sensitivity of the mode as a function of the release's public values, after a check of its conditions."""
     if mode == "linearised":
         return lambda r: bounds.linearised(clip, curvature.weight, r.step_size, local.steps, r.examples)
     if mode == "every-step":
@@ -200,7 +241,24 @@ def plan_table(
     curvature: Curvature,
     local: LocalPlan,
 ) -> dict[str, Any]:
-    """For every mode and relation the missing one of epsilon, participations and noise, with sensitivity and sigma."""
+    """Compute, for every mode and relation, the missing one of epsilon, participations and noise.
+
+    Parameters
+    ----------
+    epsilon, participations, noise_multiplier
+        Two of the three; the third is None.
+    delta : float
+        Of the guarantee.
+    examples : int
+        Examples of a client.
+    clip, curvature, local
+        As in `plan_sound`.
+
+    Returns
+    -------
+    dict
+        The figures by mode and relation, with sensitivity and sigma, and the paper's figure.
+    """
     none = jnp.float32(0.0)
     release = Release(jnp.float32(local.step_size), jnp.float32(examples), none, none, none)
     modes: dict[str, Any] = {}
@@ -250,7 +308,7 @@ def _paper_figure(
     if epsilon is None or participations is None:
         return {"sentence": "The paper's figure needs --epsilon and --participations."}
     try:
-        # p T, the expected participations, is all that Theorem 2 takes from K, N and T.
+        # Theorem 2 uses K, N and T only through p T, the expected participations.
         per_round = paper_round_epsilon(epsilon, local.steps, local.batch_size, examples, 1, 1, participations)
     except ConfigError as error:
         return {"sentence": f"The paper's figure does not exist here: {error}"}

@@ -1,8 +1,8 @@
-r"""How far floating-point arithmetic can move a local solution: what a real client adds to its sensitivity.
+r"""The error of floating-point arithmetic in a local solution, which a real client adds to its sensitivity.
 
 The bounds of `fedpdm.privacy.sensitivity` are for exact arithmetic. A computed solution differs from the exact one by at most
-E, whatever the data, so two neighbours differ by at most 2E more. E follows from the standard model: every operation has a
-relative error of at most u, and a sum of k terms, in whatever order, one of $\gamma_k = ku/(1-ku)$. With n examples of norm
+E for any data, so two neighbours differ by at most 2E more. E follows from the standard model: every operation has a
+relative error of at most u, and a sum of k terms, in any order, one of $\gamma_k = ku/(1-ku)$. With n examples of norm
 at most R, models of at most B (below), D coordinates in m classes:
 
 - scores: $4\gamma_d R B$; the slopes are 1/2-Lipschitz in them, and their own evaluation costs $4(4RB + 2m + 12)u$;
@@ -28,7 +28,7 @@ _STEEPEST = 0.65  # |b'| of the non-convex term is at most 3 sqrt(3)/8
 
 
 class Shape(NamedTuple):
-    """What is public about a client's local problem."""
+    """The public facts about a client's local problem."""
 
     examples: int  # n
     features: int  # d
@@ -43,23 +43,45 @@ class Shape(NamedTuple):
 
 
 def _push(shape: Shape) -> float:
-    """P: the largest direction at x0."""
+    """Return P, the largest direction at x0."""
     size = shape.features * shape.classes
     return math.sqrt(2) * shape.radius + _STEEPEST * shape.beta * math.sqrt(size) + shape.slope
 
 
 def iterate_bound(shape: Shape) -> float:
-    """B: no iterate, whatever the data, has a larger norm."""
+    """Return B: no iterate has a larger norm, for any data.
+
+    Parameters
+    ----------
+    shape : Shape
+        The local problem.
+
+    Returns
+    -------
+    float
+        B.
+    """
     ratio = abs(1 - shape.step_size * shape.weight)
     reach = sum(ratio**r for r in range(shape.steps))
     return shape.start + shape.step_size * reach * _push(shape)
 
 
 def solution_error(shape: Shape, unit: float = DOUBLE) -> float:
-    """E: the distance of the computed solution from the exact one is at most this, whatever the data.
+    """Return E, the largest distance of the computed solution from the exact one, for any data.
 
-    Formal guarantee: at the head of the module; for Q steps that do not expand, with unit roundoff `unit`. Infinite where the
-    sums are too long for the precision.
+    Formal guarantee: at the head of the module, for Q steps that do not expand.
+
+    Parameters
+    ----------
+    shape : Shape
+        The local problem.
+    unit : float
+        The unit roundoff u.
+
+    Returns
+    -------
+    float
+        E; infinite if the sums are too long for the precision.
     """
     size, bound, radius = shape.features * shape.classes, iterate_bound(shape), shape.radius
     if (shape.examples + size + 8) * unit >= 0.5 or not math.isfinite(bound):
@@ -77,11 +99,24 @@ def solution_error(shape: Shape, unit: float = DOUBLE) -> float:
 
 
 def sensitivity_margin(shape: Shape, certified: float | None = None, unit: float = DOUBLE) -> float:
-    r"""What rounding adds to the distance of two neighbours' solutions.
+    r"""Return how much rounding adds to the distance of two neighbours' solutions: 2E.
 
-    It is 2E. Where a solve stops by a tolerance, `certified` is the strong convexity $w - \beta/2$: the true gradient at the
-    end exceeds the computed one by at most $(2Q + 3) e/\eta$, e being one step's error, and the two ends are apart by that
-    much more, twice, over $w - \beta/2$.
+    If a solve stops by a tolerance, the true gradient at the end exceeds the computed one by at most $(2Q + 3) e/\eta$, where e
+    is the error of one step. This adds twice that, over $w - \beta/2$, to the distance of the two ends.
+
+    Parameters
+    ----------
+    shape : Shape
+        The local problem.
+    certified : float, optional
+        The strong convexity $w - \beta/2$, if the solve stops by a tolerance.
+    unit : float
+        The unit roundoff u.
+
+    Returns
+    -------
+    float
+        The margin.
     """
     error = solution_error(shape, unit)
     if certified is None:

@@ -1,4 +1,4 @@
-"""A schema read off private rows under differential privacy: noised histograms, and what they show clearly."""
+"""A schema from private rows under differential privacy: noised histograms, and the values that stand out of the noise."""
 
 import math
 from collections import Counter
@@ -25,14 +25,14 @@ NoiseFn = Callable[[list[int], float], list[int]]
 
 
 class Cells(NamedTuple):
-    """A column as counts: a row is in one cell of them."""
+    """A column as counts: every row is in one cell."""
 
     grid: np.ndarray  # [MISSING + 1]: numbers below 0, 0, above 0, and missing values; known beforehand
-    words: Counter[str]  # values that are no numbers; which there are is private
+    words: Counter[str]  # values that are not numbers; the set of words is private
 
 
 class Thresholds(NamedTuple):
-    """What the counts are compared with, and the scale of their noise; all of it public."""
+    """The thresholds for the counts and the scale of their noise; all of it is public."""
 
     scale: float
     grid: float
@@ -48,15 +48,15 @@ def release_schema(
     noise: NoiseFn | None = None,
     features: int | None = None,
 ) -> Inferred:
-    """Read bounds, levels and classes off the rows with discrete Laplace noise.
+    """Infer bounds, levels and classes from the rows with discrete Laplace noise.
 
     Every row is in one cell of every column: missing, one of 103 intervals of numbers between powers of two, or its word. All
-    counts of the grid, and those of the words that occur, get noise of scale m/epsilon for m columns (the label's values all
-    are words). Words are kept above a threshold of 1 + ceil((m/epsilon) ln(m/delta)) rows. What is kept makes the schema.
+    counts of the grid, and those of the words that occur, get noise of scale m/epsilon for m columns (all values of the label
+    are words). The schema holds the words above a threshold of 1 + ceil((m/epsilon) ln(m/delta)) rows.
 
     Formal guarantee
     ----------------
-    Relation: add/remove one row; unit: one row of the table; adversary: whoever sees the schema. The schema is
+    Relation: add/remove one row; unit: one row of the table; adversary: anyone who sees the schema. The schema is
     (epsilon, delta)-DP, for delta <= 1 - exp(-epsilon/m), which is checked: Theorem D in docs/privacy/proofs.md. Names of
     columns are public. Each call is a release of its own. The noise is exact, from the operating system's randomness.
 
@@ -69,7 +69,12 @@ def release_schema(
     noise : callable, optional
         `(counts, scale) -> noised counts`, for tests.
     features : int, optional
-        Of a LibSVM file: the public number of its columns x1, x2, ...; those that occur depend on the rows.
+        For a LibSVM file: the public number of its columns x1, x2, ...; those that occur depend on the rows.
+
+    Returns
+    -------
+    Inferred
+        The schema with its cost, and notes.
     """
     table.column(label, "label column")
     if client is not None:
@@ -93,29 +98,42 @@ def release_schema(
     if len(classes) < 2 or all(isinstance(column, Ignored) for column in columns.values()):
         what = f"{len(classes)} classes of {label!r}" if len(classes) < 2 else "no column to learn from"
         raise DataError(
-            f"{table.name}: {what} can be told at epsilon={epsilon:g}, since a word needs more than {limits.word:.0f} rows and "
-            f"an interval of numbers {limits.grid:.0f}: spend more, or write the schema down by hand"
+            f"{table.name}: the noise leaves {what} at epsilon={epsilon:g}. A word needs more than {limits.word:.0f} rows and "
+            f"an interval of numbers {limits.grid:.0f}: spend more, or write the schema by hand"
         )
     cost = Cost(epsilon=epsilon, delta=delta)
     return Inferred(Schema(label=label, classes=classes, client=client, columns=columns, cost=cost), tuple(notes))
 
 
 def _public_names(table: Table, label: str, features: int | None) -> list[str]:
-    """The columns' names, none of which may come from a row."""
+    """Return the columns' names; none of them may come from a row."""
     if not table.sparse:
         if features is not None:
             raise ConfigError(f"{table.name} names its columns itself: features={features} is for LibSVM files.")
         return list(table.columns)
     if features is None or not 1 <= features <= MOST_FEATURES:
         raise ConfigError(
-            f"{table.name}: which columns a LibSVM file has depends on its rows, so their names would tell about them: say how "
-            f"many there are (--features, from 1 to {MOST_FEATURES}), as known without the rows."
+            f"{table.name}: the columns of a LibSVM file depend on its rows, so their names would reveal something about them. "
+            f"Give their public number (--features, from 1 to {MOST_FEATURES}), as known without the rows."
         )
     return [label, *(f"x{number}" for number in range(1, features + 1))]
 
 
 def thresholds_for(columns: int, epsilon: float, delta: float) -> Thresholds:
-    """Scale and thresholds for so many columns."""
+    """Return scale and thresholds for a number of columns.
+
+    Parameters
+    ----------
+    columns : int
+        m, the label's column included.
+    epsilon, delta : float
+        The budget of the release.
+
+    Returns
+    -------
+    Thresholds
+        The public numbers of the release.
+    """
     if not (0 < epsilon < math.inf and 0 < delta < 1):
         raise ConfigError(f"Expected epsilon={epsilon:g} above 0 and delta={delta:g} in (0, 1).")
     if delta > -math.expm1(-epsilon / columns):
@@ -129,10 +147,23 @@ def thresholds_for(columns: int, epsilon: float, delta: float) -> Thresholds:
 
 
 def cells_of(table: Table, name: str, as_label: bool = False) -> Cells:
-    """The counts of one column: every row adds 1 to one cell."""
+    """Count the cells of one column: every row adds 1 to one cell.
+
+    Parameters
+    ----------
+    table, name
+        The table and its column.
+    as_label : bool
+        Whether all values are words.
+
+    Returns
+    -------
+    Cells
+        The counts.
+    """
     import polars as pl
 
-    # a row's number is that of its word, so that it does not depend on whether all other rows are numbers too
+    # The number comes from the row's own word, so it does not depend on whether the other rows are numbers too.
     found = as_words(table.column(name))
     numbers = known_numbers(found).cast(pl.Float64, strict=False).to_numpy().astype(np.float64)
     grid, words = np.zeros(MISSING + 1, np.int64), Counter[str]()
@@ -147,7 +178,7 @@ def cells_of(table: Table, name: str, as_label: bool = False) -> Cells:
 
 
 def _place(number: float) -> int:
-    """0, or 1, 2, ... for the intervals above 0 by size, and -1, -2, ... for those below."""
+    """Return 0, or 1, 2, ... for the intervals above 0 by size, and -1, -2, ... for those below."""
     size = math.frexp(abs(number))[1] - 1  # floor of the logarithm to base 2, without rounding
     if number == 0 or size < LEAST:
         return 0
@@ -163,7 +194,7 @@ def _edges(place: int) -> tuple[float, float]:
 
 
 def _column(name: str, grid: np.ndarray, words: dict[str, int], limits: Thresholds, notes: list[str]) -> Column:
-    """What the noised counts of a column show."""
+    """Describe a column by its noised counts."""
     places = [int(place) - SIDE for place in np.flatnonzero(grid[:MISSING] > limits.grid)]
     numbers = sum(int(grid[SIDE + place]) for place in places)
     if words and sum(words.values()) > numbers:
@@ -172,13 +203,13 @@ def _column(name: str, grid: np.ndarray, words: dict[str, int], limits: Threshol
     if low < high:
         return Number(low=low, high=high, missing_column=bool(grid[MISSING] > limits.grid))
     notes.append(
-        f"{name}: ignored, since no word is in clearly more than {limits.word:.0f} rows and no interval in {limits.grid:.0f}"
+        f"{name}: ignored, because no word is clearly in more than {limits.word:.0f} rows and no interval in {limits.grid:.0f}"
     )
     return Ignored()
 
 
 def _discrete_laplace(counts: list[int], scale: float) -> list[int]:
-    """One exact sample of the discrete Laplace distribution around every count, from the operating system's randomness."""
+    """Draw one exact sample of the discrete Laplace distribution around every count, from the operating system's randomness."""
     require_extra("opendp", "tables", "A schema with differential privacy")
     from opendp.domains import atom_domain, vector_domain
     from opendp.measurements import make_laplace

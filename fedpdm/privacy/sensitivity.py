@@ -1,9 +1,9 @@
 r"""How far one example can move a client's local solution: the add/remove sensitivity of each way of solving.
 
-Setting of every bound. A client holds at most n examples, n being public, in n slots of which some may be empty; two data
-sets are neighbours when they differ in whether ONE slot is filled (add/remove). Sums over examples are divided by public
-numbers (n, or the batch size b), never by the private count. Every example's features have norm at most R, by force. The
-starting point, the linear term (the released dual), the step size and the number of steps are public.
+Setting of every bound. A client has n slots, n is public, and some slots may be empty. Two data sets are neighbours if they
+differ in whether ONE slot is filled (add/remove). Sums over examples are divided by public numbers (n, or the batch size b),
+never by the private count. Every example's features are cut to norm R. The starting point, the linear term (the released
+dual), the step size and the number of steps are public.
 
 C bounds the norm of one example's gradient (`Loss.gradient_bound`). The clipped losses of `fedpdm.problem.losses` stay
 convex and L-smooth, so one full gradient step $x \mapsto x - \eta\,(\nabla f(x) + v + w (x - x_0))$ is Lipschitz with
@@ -39,7 +39,7 @@ Number = float | Array
 
 
 class Curvature(NamedTuple):
-    """What is known about the local problem f_i(x) + <v, x> + (w/2)||x - x0||^2."""
+    """The curvature of the local problem f_i(x) + <v, x> + (w/2)||x - x0||^2."""
 
     weight: float  # w: rho for FedPDM, 0 for FedAvg
     smoothness: float  # L of the data part
@@ -55,7 +55,20 @@ class Curvature(NamedTuple):
 
 
 def contraction(curvature: Curvature, step_size: Number) -> Number:
-    """Lipschitz constant c of one full gradient step."""
+    """Return the Lipschitz constant c of one full gradient step.
+
+    Parameters
+    ----------
+    curvature : Curvature
+        Of the local problem.
+    step_size : number
+        eta.
+
+    Returns
+    -------
+    number
+        c.
+    """
     slow, fast = 1 - step_size * curvature.lowest, 1 - step_size * curvature.highest
     if isinstance(step_size, float | int):
         return max(abs(slow), abs(fast))
@@ -63,9 +76,19 @@ def contraction(curvature: Curvature, step_size: Number) -> Number:
 
 
 def require_contraction(curvature: Curvature, step_size: float) -> None:
-    """Refuse settings for which c > 1: there the bounds of this module do not hold.
+    """Refuse settings with c > 1, for which the bounds of this module do not hold.
 
     The steps may shrink later: c <= 1 for one step size implies it for all smaller ones.
+
+    Parameters
+    ----------
+    curvature, step_size
+        As in `contraction`.
+
+    Raises
+    ------
+    ConfigError
+        If the steps expand; it names the largest step size that is allowed.
     """
     if curvature.lowest < 0:
         raise ConfigError(
@@ -76,84 +99,156 @@ def require_contraction(curvature: Curvature, step_size: float) -> None:
     if contraction(curvature, float(step_size)) > 1 + 1e-12:
         raise ConfigError(
             f"local.step_size={step_size:g} makes local steps expand (c = {contraction(curvature, float(step_size)):.3g} "
-            f"> 1), so that nothing bounds one example's influence: use at most {_rounded_down(2 / curvature.highest)}."
+            f"> 1), so nothing bounds the influence of one example: use at most {_rounded_down(2 / curvature.highest)}."
         )
 
 
 def _rounded_down(value: float) -> str:
-    """Four digits, never above the value: a limit that is named must hold."""
+    """Return four digits, never above the value: a limit in a message must hold."""
     text = f"{value:.4g}"
     return text if float(text) <= value else f"{value * (1 - 5e-4):.4g}"
 
 
 def _geometric_sum(ratio: Number, terms: int) -> Number:
-    """1 + ratio + ... + ratio^(terms - 1), term by term: the closed form loses digits in float32 for a ratio near 1."""
+    """Return 1 + ratio + ... + ratio^(terms - 1), term by term: the closed form loses digits in float32 for a ratio near 1."""
     if isinstance(ratio, float):
         return sum(ratio**r for r in range(terms))
     return jnp.sum(jnp.asarray(ratio)[..., None] ** jnp.arange(terms), axis=-1)
 
 
 def linearised(clip: float, weight: float, step_size: Number, steps: int, examples: Number) -> Number:
-    """One full gradient at x0, and the local problem solved on it: (1 - kappa) C/(w n), kappa = (1 - w eta)^Q.
+    """Bound the solution on one full gradient at x0: (1 - kappa) C/(w n), kappa = (1 - w eta)^Q.
 
-    Formal guarantee: the solution is x0 + M (g + v) with the public number M = -eta sum_r (1 - w eta)^r; one example
-    changes g, a sum over examples divided by n, by at most C/n. Nothing is assumed about curvature.
+    Formal guarantee: the solution is x0 + M (g + v) with the public number M = -eta sum_r (1 - w eta)^r; one example changes g,
+    a sum over examples divided by n, by at most C/n. It needs no assumption about curvature.
+
+    Parameters
+    ----------
+    clip, weight, step_size, steps, examples
+        C, w, eta, Q and n.
+
+    Returns
+    -------
+    number
+        The add/remove sensitivity.
     """
     return abs(step_size * _geometric_sum(1 - weight * step_size, steps)) * clip / examples
 
 
 def contractive(clip: float, curvature: Curvature, step_size: Number, steps: int, examples: Number) -> Number:
-    """Q full-batch steps: eta (C/n)(1 - c^Q)/(1 - c).
+    """Bound the solution after Q full-batch steps: eta (C/n)(1 - c^Q)/(1 - c).
 
-    Formal guarantee: for c <= 1 (`require_contraction`). With d_r the distance of the two runs after r steps,
-    d_{r+1} <= c d_r + eta C/n.
+    Formal guarantee: for c <= 1 (`require_contraction`). With d_r the distance of the two runs after r steps, d_{r+1} <= c d_r
+    + eta C/n.
+
+    Parameters
+    ----------
+    clip, curvature, step_size, steps, examples
+        C, the curvature of the local problem, eta, Q and n.
+
+    Returns
+    -------
+    number
+        The add/remove sensitivity.
     """
     return step_size * clip / examples * _geometric_sum(contraction(curvature, step_size), steps)
 
 
 def one_pass(clip: float, step_size: Number, batch_size: int) -> Number:
-    """One pass over disjoint batches: eta C/b.
+    """Bound the solution after one pass over disjoint batches: eta C/b.
 
-    Formal guarantee: for c <= 1 with the smoothness of a batch. The slots are dealt to batches without looking at the
-    data, so the example is in one batch at most; that step sets the runs apart by eta C/b, no other step widens it.
+    Formal guarantee: for c <= 1 with the smoothness of a batch. The batches are drawn without a look at the data, so the
+    example is in one batch at most. That step moves the runs apart by eta C/b, and no other step increases the distance.
+
+    Parameters
+    ----------
+    clip, step_size, batch_size
+        C, eta and b.
+
+    Returns
+    -------
+    number
+        The add/remove sensitivity.
     """
     return step_size * clip / batch_size
 
 
 def certified(clip: float, curvature: Curvature, tolerance: Number, examples: Number) -> Number:
-    """Any solver that ends with a full gradient of norm <= tau: (C/n + 2 tau)/(w - beta/2).
+    """Bound the result of any solver that ends with a full gradient of norm <= tau: (C/n + 2 tau)/(w - beta/2).
 
-    Formal guarantee: for w > beta/2 (strong convexity of the local problem), and only where the tolerance is reached
-    whatever the data: see `reached`.
+    Formal guarantee: for w > beta/2 (strong convexity of the local problem), and only if the solver reaches the tolerance for
+    all data: see `reached`.
+
+    Parameters
+    ----------
+    clip, curvature, tolerance, examples
+        C, the curvature of the local problem, tau and n.
+
+    Returns
+    -------
+    number
+        The add/remove sensitivity.
     """
     return (clip / examples + 2 * tolerance) / curvature.lowest
 
 
 def reached(clip: float, curvature: Curvature, tolerance: float, step_size: Number, steps: int, public_slope: Number) -> Number:
-    """The gradient norm that at most `steps` steps reach whatever the data: max(tau, c^(steps - 1) (C + public slope)).
+    """Return the gradient norm that at most `steps` steps reach for all data: max(tau, c^(steps - 1) (C + public slope)).
 
-    A gradient step multiplies the gradient's norm by c at most, and it starts from at most C plus the data-free part. So
-    a cap on the steps never voids the guarantee: it raises the tolerance, and with it the noise, by a public amount.
+    A gradient step multiplies the gradient's norm by c at most, and the first norm is at most C plus the data-free part. So a
+    cap on the steps never breaks the guarantee: it raises the tolerance, and with it the noise, by a public amount.
+
+    Parameters
+    ----------
+    clip, curvature, tolerance, step_size, steps
+        C, the curvature of the local problem, tau, eta and Q.
+    public_slope
+        Norm of the data-free part of the first direction.
+
+    Returns
+    -------
+    number
+        The tolerance to use in `certified`.
     """
     start = clip + public_slope
     return jnp.maximum(tolerance, contraction(curvature, step_size) ** (steps - 1) * start)
 
 
 def every_step(clip: float, examples: Number) -> Number:
-    """The full gradient that is noised in every local step: C/n, once per step.
+    """Bound the full gradient that is noised in every local step: C/n, once per step.
 
-    Formal guarantee: nothing is assumed about curvature; a participation counts as Q releases.
+    Formal guarantee: it needs no assumption about curvature; a participation counts as Q releases.
+
+    Parameters
+    ----------
+    clip, examples
+        C and n.
+
+    Returns
+    -------
+    number
+        The add/remove sensitivity of one step's gradient.
     """
     return clip / examples
 
 
 def batch_clipped(clip: float, curvature: Curvature, step_size: Number, steps: int) -> Number:
-    """Steps whose batch gradient (its data part) is cut to norm G: 2 eta G (1 - c^Q)/(1 - c).
+    """Bound steps whose batch gradient (its data part) is cut to norm G: 2 eta G (1 - c^Q)/(1 - c).
 
     That is at most 2 G/w for beta = 0 and w eta <= 1.
 
-    Formal guarantee: nothing is assumed about the loss or the batches, as two vectors of norm <= G differ by 2 G at most;
-    c is the contraction of the data-free part alone, so `curvature.smoothness` plays no role.
+    Formal guarantee: it needs no assumption about the loss or the batches, as two vectors of norm <= G differ by 2 G at most; c
+    is the contraction of the data-free part alone, so `curvature.smoothness` plays no role.
+
+    Parameters
+    ----------
+    clip, curvature, step_size, steps
+        G, the curvature of the local problem, eta and Q.
+
+    Returns
+    -------
+    number
+        The add/remove sensitivity.
     """
     ratio = contraction(curvature._replace(smoothness=0.0), step_size)
     return 2 * clip * step_size * _geometric_sum(ratio, steps)

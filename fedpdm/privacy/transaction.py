@@ -9,7 +9,18 @@ __all__ = ["one_writer"]
 
 @contextmanager
 def one_writer(connection: sqlite3.Connection) -> Iterator[None]:
-    """From before a check until its record is on disk nobody else writes; all of it counts, or nothing."""
+    """Exclude other writers from before a check until its record is on disk; after an error nothing is written.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        The open file.
+
+    Returns
+    -------
+    context manager
+        The transaction.
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -1,4 +1,4 @@
-"""How a client works on its local problem: all that is public about it."""
+"""How a client works on its local problem: the public plan."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ class LocalPlan(NamedTuple):
     Attributes
     ----------
     steps
-        Number of steps. With a `tolerance` so many are computed, and those behind the end change nothing.
+        Number of steps. With a `tolerance` all of them are computed, and those after the end change nothing.
     batch_size
         Examples per step. 0 means all of the client's examples in every step.
     step_size, schedule

@@ -16,7 +16,7 @@ class Problem(NamedTuple):
     r"""$\min_x \frac1N \sum_i f_i(x) + h(x)$ with $f_i(x) = \mathrm{mean}_j\, \ell_j(x) + \beta \sum x^2/(1+x^2)$.
 
     `penalty` is h on the MEAN objective. A strength gamma that is meant for the sum over N clients (the scale of
-    the paper's experiments) becomes gamma / N here. `penalty_by` says who sees to it: the server by "prox", or every
+    the paper's experiments) becomes gamma / N here. `penalty_by` says who applies it: the server by "prox", or every
     client by a "subgradient" in each local step.
     """
 

@@ -49,7 +49,7 @@ def write_report(paths: Sequence[Path], out: Path | None = None) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(target, page.encode())
     except OSError as error:
-        raise UserError(f"The report {target} cannot be written: {error.strerror}. Name another --out.") from None
+        raise UserError(f"The report {target} cannot be written: {error.strerror}. Choose another --out.") from None
     return target
 
 
@@ -94,7 +94,7 @@ def render(runs: Sequence[Run], studies: Sequence[Study]) -> str:
 
 
 def _json_for_script(value: Any) -> str:
-    """JSON that cannot end the script element that holds it."""
+    """Return JSON that cannot end the script element that holds it."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
@@ -118,7 +118,7 @@ def _run_view(run: Run) -> dict[str, Any]:
 
 
 def _clients_view(run: Run) -> dict[str, Any]:
-    """A row per client: what the simulator knows of it, and its account in the ledger."""
+    """Return a row per client: the facts of the simulator, and its account in the ledger."""
     known = {client["client"]: client for client in run.clients.get("clients", [])}
     accounts = {account["client"]: account for account in (run.spending.accounts if run.spending else [])}
     held = max((len(client.get("labels", [])) for client in known.values()), default=0)
@@ -151,7 +151,7 @@ def _clients_view(run: Run) -> dict[str, Any]:
 
 
 def _differences(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """The settings in which runs differ: key, and the value in every run."""
+    """Return the settings in which runs differ: key, and the value in every run."""
     settings = [flat(run.config.model_dump(mode="json")) for run in runs]
     keys = dict.fromkeys(key for values in settings for key in values)
     table = [

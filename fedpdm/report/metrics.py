@@ -1,4 +1,4 @@
-"""The test figures of a run for the eye: a table with intervals, classes, confusions, and calibration curves."""
+"""The test figures of a run for the page: a table with intervals, classes, confusions, and calibration curves."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ MOST_CURVES = 6
 
 
 class MetricsView(NamedTuple):
-    """What to show of a run's test figures.
+    """The test figures of a run, as the page shows them.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class MetricsView(NamedTuple):
 
 
 def view_metrics(run: Run) -> MetricsView | None:
-    """The test figures of a run; None if it has none, as where nobody had test rows.
+    """Return the test figures of a run.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def view_metrics(run: Run) -> MetricsView | None:
     Returns
     -------
     MetricsView or None
-        What the page shows; None where the run has no such figures.
+        The figures; None if the run has none, for example without test rows.
     """
     found = run.summary.get("metrics")
     if not found:
@@ -97,7 +97,7 @@ def _words(name: str, points: list[dict[str, Any]]) -> str:
 
 
 def _drawing(points: list[dict[str, Any]]) -> str:
-    """Observed shares against predicted probabilities, with intervals; numbers alone enter the text."""
+    """Draw observed shares against predicted probabilities, with intervals; only numbers enter the text."""
     inner = SIDE - 2 * MARGIN
 
     def at(x: float, y: float) -> tuple[float, float]:

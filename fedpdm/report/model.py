@@ -1,4 +1,4 @@
-"""The model itself, for the eye: weight images, or signed coefficients with their names."""
+"""The model itself, for the page: weight images, or signed coefficients with their names."""
 
 import base64
 import re
@@ -26,7 +26,7 @@ from fedpdm.runs.saved import coefficients
 __all__ = ["ModelView", "view_model"]
 
 TOP = 20  # coefficients shown per class
-POSITIVE, NEGATIVE = (0, 114, 178), (213, 94, 0)  # blue and vermilion: told apart by every common kind of eye
+POSITIVE, NEGATIVE = (0, 114, 178), (213, 94, 0)  # blue and vermilion: distinct also for colour-blind readers
 SCALINGS = {
     "none": "",
     "bounded": "scaled to [0, 1] by its bounds; a coefficient says how far the score rises from 0 to 1",
@@ -50,7 +50,7 @@ class ModelView(NamedTuple):
     tables
         Per class a title and rows (name, value, share of the largest, and how steady it is); empty if there are images.
     steady
-        Whether it is known how often signs held.
+        Whether the report knows how often signs stayed the same.
     """
 
     features: str
@@ -94,7 +94,7 @@ def view_model(run: Run) -> ModelView:
 
 
 def _before_basis(run: Run) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Give the weights on the features before the projection onto a basis, and their names.
+    """Return the weights on the features before the projection onto a basis, and their names.
 
     The score of an example is that of these weights, up to the example's own norm.
     """
@@ -123,12 +123,12 @@ def _features_sentence(run: Run, names: Sequence[str]) -> str:
 
 
 def _smoothed_image(names: Sequence[str]) -> list[int]:
-    """The places of the features of order 0, if these are a scattering of grey images."""
+    """Return the positions of the features of order 0, if these are a scattering of grey images."""
     return [place for place, name in enumerate(names) if name.startswith("scattering 0 () at ")]
 
 
 def _image_shape(names: Sequence[str]) -> tuple[int, int] | None:
-    """Height and width, if the columns are named "pixel 0,0" to "pixel H,W" (and perhaps "bias")."""
+    """Return height and width, if the columns are named "pixel 0,0" to "pixel H,W" (and perhaps "bias")."""
     pixels = [re.fullmatch(r"pixel (\d+),(\d+)", name) for name in names if name != "bias"]
     if not pixels or not pixels[-1] or not all(pixels):
         return None
@@ -139,7 +139,7 @@ def _image_shape(names: Sequence[str]) -> tuple[int, int] | None:
 def _images(model: np.ndarray, labels: Sequence[str], shape: tuple[int, int]) -> tuple[list[dict[str, str]], float]:
     size = shape[0] * shape[1]
     pixels = model[:, :size]
-    # One scale for all classes; the few loudest pixels may not drown the rest.
+    # One scale for all classes; a few very large pixels must not hide the rest.
     largest = float(np.quantile(np.abs(pixels), 0.995)) or float(np.abs(pixels).max()) or 1.0
     images = []
     for label, row in zip(labels, pixels, strict=True):
@@ -150,7 +150,7 @@ def _images(model: np.ndarray, labels: Sequence[str], shape: tuple[int, int]) ->
 
 
 def _png(weights: np.ndarray) -> str:
-    """A data URI. Zero is transparent, so that the image sits on a light page and on a dark one."""
+    """Return a data URI. Zero is transparent, so the image fits a light page and a dark one."""
     alpha = np.clip(np.abs(weights), 0, 1)[..., None] * 255
     colour = np.where(weights[..., None] > 0, POSITIVE, NEGATIVE)
     pixels = np.concatenate([colour, np.round(alpha)], axis=2).astype(np.uint8)
@@ -164,7 +164,7 @@ def _png(weights: np.ndarray) -> str:
 def _tables(
     model: np.ndarray, labels: Sequence[str], names: Sequence[str], steady: dict[str, np.ndarray]
 ) -> list[dict[str, Any]]:
-    """Two classes have one list, the difference of their rows: nothing else enters the prediction."""
+    """Return the tables. Two classes have one list, the difference of their rows: the prediction depends on nothing else."""
     titles = [f"Class {label}" for label in labels]
     if len(model) == 2:
         titles = [f"Towards {labels[1]} (positive) or {labels[0]} (negative)"]

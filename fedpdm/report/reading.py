@@ -14,7 +14,7 @@ from fedpdm.runs.folder import STEADINESS, RunFolder, read_about, read_models
 
 __all__ = ["Run", "Study", "read_folders"]
 
-# The files with verdicts that `fedpdm reproduce` writes, and how a verdict in them is found.
+# The files with verdicts that `fedpdm reproduce` writes, and the rule of a verdict.
 FIRST = (
     "An effect is FedPDM against the best of the others, positive where FedPDM is better. It holds unless all of its 95 % "
     "interval is below zero."
@@ -25,7 +25,7 @@ VERDICTS = {
     "certified": FIRST,
     "heterogeneity": FIRST,
 }
-MOST_RUNS = 8  # as many as there are colours that everybody can tell apart
+MOST_RUNS = 8  # the number of colours that everybody can distinguish
 
 
 class Run(NamedTuple):
@@ -34,13 +34,13 @@ class Run(NamedTuple):
     Attributes
     ----------
     clients
-        What clients.json holds; empty when the folder has none, as after a deployment.
+        The content of clients.json; empty if the folder has none.
     class_names, feature_names
         Names of the model's rows and columns.
     spending
         The ledger's entries; None if no ledger was kept.
     steadiness
-        How often signs and selections of coefficients held; empty where nobody kept count.
+        How often signs and selections of coefficients stayed the same; empty if they were not counted.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Run(NamedTuple):
 
     @property
     def linear(self) -> bool:
-        """Whether the model is a row of weights per class, as all are but those of somebody's own."""
+        """Whether the model is a row of weights per class, as all are but custom models."""
         return self.model.shape == (len(self.class_names), len(self.feature_names))
 
 
 class Study(NamedTuple):
-    """A reproduction: its claims with their verdicts, how these are found, how it was made, and its figures."""
+    """A reproduction: its claims with their verdicts, the rule of a verdict, how it was made, and its figures."""
 
     name: str
     claims: list[dict[str, Any]]
@@ -98,16 +98,16 @@ def read_folders(paths: Sequence[Path]) -> tuple[list[Run], list[Study]]:
             runs.append(_read_run(path, name))
         elif not found:
             raise UserError(
-                f"{path} holds neither a run (manifest.json) nor a reproduction (claims.json): name the folder that "
+                f"{path} holds neither a run (manifest.json) nor a reproduction (claims.json): give the folder that "
                 "`fedpdm run` or `fedpdm reproduce` printed at its end."
             )
     if len(runs) > MOST_RUNS:
-        raise UserError(f"A report shows at most {MOST_RUNS} runs beside each other, and these are {len(runs)}: name fewer.")
+        raise UserError(f"A report shows at most {MOST_RUNS} runs side by side, but these are {len(runs)}: give fewer.")
     return runs, studies
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """The folders' own names, or as they were written where two are the same."""
+    """Return the folders' own names, or the given paths if two names are the same."""
     short = [path.resolve().name for path in paths]
     return [str(path) if short.count(name) > 1 else name for path, name in zip(paths, short, strict=True)]
 

@@ -1,4 +1,4 @@
-"""The sentences of a report: what was trained, and what is guaranteed."""
+"""The sentences of a report about the training and the guarantee."""
 
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ __all__ = ["Guarantee", "guarantee", "what_was_trained", "majority_rate"]
 
 
 class Guarantee(NamedTuple):
-    """What may be said about privacy.
+    """The statement about privacy.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ def _change(relation: str, unit: str | None) -> str:
 
 
 def _meaning(epsilon: float, delta: float, relation: str, unit: str | None) -> str:
-    """Right guesses at even odds: Phi(mu/2), by the exact shape of Gaussian noise (docs/privacy/promise.md)."""
+    """Explain epsilon by right guesses at even odds: Phi(mu/2), exact for Gaussian noise (docs/privacy/promise.md)."""
     if epsilon <= 0:
         return "No participation was recorded, so nothing about any row has been released."
     right = float(ndtr(gdp_mu(epsilon, delta) / 2))

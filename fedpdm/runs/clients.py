@@ -1,4 +1,4 @@
-"""What a simulation knows about its clients: written beside the results, for the report's reader."""
+"""Facts about the clients of a simulation, stored beside the results for the report."""
 
 from typing import Any
 
@@ -16,7 +16,18 @@ NOTE = (
 
 
 def describe_clients(simulation: Simulation) -> dict[str, Any]:
-    """Every client's examples, labels held and participations, for clients.json."""
+    """Return every client's examples, labels and participations, for clients.json.
+
+    Parameters
+    ----------
+    simulation : Simulation
+        The simulation at its end.
+
+    Returns
+    -------
+    dict
+        Values for JSON.
+    """
     federation = simulation.federation
     names = federation.client_names or [client_name(i).removeprefix("client-") for i in range(federation.clients)]
     counts = zip(federation.sizes.tolist(), federation.label_counts.tolist(), simulation.taken_part().tolist(), strict=True)

@@ -15,7 +15,20 @@ Rows = tuple[Any, Any]  # features [rows, n] and labels [rows]
 
 
 def predicted_shares(problem: Problem, model: np.ndarray, features: Any) -> np.ndarray:
-    """[rows, classes] probabilities of a model."""
+    """Return the probabilities of a model.
+
+    Parameters
+    ----------
+    problem : Problem
+        Gives the loss and its link.
+    model, features : ndarray
+        The model, and [rows, n] features.
+
+    Returns
+    -------
+    ndarray
+        [rows, classes].
+    """
     scores = np.asarray(problem.loss.scores(jnp.asarray(model), jnp.asarray(features)), np.float64)
     assert problem.loss.link is not None, f"{problem.loss.name} has no link"
     return problem.loss.link.apply(scores)
@@ -29,9 +42,28 @@ def evaluation(
     threshold: float | str | None = None,
     validation: Rows | None = None,
 ) -> dict[str, Any]:
-    """What `fedpdm.metrics.evaluate` says of a model; a threshold to be chosen is chosen on the validation rows."""
+    """Evaluate a model with `fedpdm.metrics.evaluate`.
+
+    Parameters
+    ----------
+    problem, model
+        The objective and the model.
+    test : (features, labels)
+        The test rows.
+    class_names : sequence of str
+        Names of the classes.
+    threshold : float or str, optional
+        metrics.threshold of the settings.
+    validation : (features, labels), optional
+        The rows on which a threshold is chosen, if it is a word.
+
+    Returns
+    -------
+    dict
+        The figures.
+    """
     if threshold == BALANCED:
-        assert validation is not None, "rows were set apart with the data"
+        assert validation is not None, "a threshold needs rows that were set apart"
         features, labels = validation
         threshold = choose_threshold(predicted_shares(problem, model, features), np.asarray(labels))
     shares = predicted_shares(problem, model, test[0])

@@ -1,4 +1,4 @@
-"""A finished run, as Python gets it back: models, curves, guarantee."""
+"""A finished run in Python: models, curves, guarantee."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,14 +13,14 @@ __all__ = ["FinishedRun", "read_run"]
 
 
 class FinishedRun(NamedTuple):
-    """What a run has learnt and measured, from its folder.
+    """The models and measurements of a run, from its folder.
 
     Attributes
     ----------
     folder : Path
         The run folder; `fedpdm report`, `predict`, `export` and `privacy spent` take it.
     config : Config
-        The settings, with every number that depends on the data put in.
+        The settings, with every number that depends on the data filled in.
     model, averaged_model : ndarray
         [classes, features]: the last model, and the mean over the tail of the rounds.
     rows : list of dict
@@ -45,23 +45,33 @@ class FinishedRun(NamedTuple):
 
     @property
     def guarantee(self) -> str:
-        """What is guaranteed about the examples, in a sentence."""
+        """The privacy guarantee for the examples, in a sentence."""
         return self.summary["guarantee"]
 
 
 def read_run(path: Path) -> FinishedRun:
-    """The finished run in a folder, whichever engine made it.
+    """Read a finished run, of either engine.
+
+    Parameters
+    ----------
+    path : Path
+        The run folder.
+
+    Returns
+    -------
+    FinishedRun
+        The run.
 
     Raises
     ------
     UserError
-        When the folder holds no run, or one that is not finished.
+        If the folder holds no run, or one that is not finished.
     """
     folder = RunFolder(path)
     if not folder.manifest_path.is_file():
         raise UserError(f"{path} holds no run (there is no manifest.json): give the folder that `fedpdm run` named.")
     summary = folder.summary()
     if summary is None:
-        raise UserError(f"The run in {path} is not finished: go on with `fedpdm run --resume {path}`.")
+        raise UserError(f"The run in {path} is not finished: continue it with `fedpdm run --resume {path}`.")
     models = read_models(path)
     return FinishedRun(path, folder.config(), models["model"], models["averaged_model"], folder.rows(), summary)

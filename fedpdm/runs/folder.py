@@ -1,15 +1,15 @@
-"""The run folder: what was asked, what was measured, the model, and the way to go on after a crash.
+"""The run folder: settings, measurements, the model, and the state to continue from after a crash.
 
     manifest.json           settings, versions, seed, git commit, checksums of the data; written first
-    schema.toml             of an own table: what its columns are
+    schema.toml             the columns of the user's own table
     metrics.jsonl           one line per round; append-only
     checkpoint.safetensors  the state after some round
     model.safetensors       the last and the tail-averaged model, names of features and classes; when done
-    clients.json            what the simulator knows about its clients; when done
-    summary.json            the results; written last, so its presence says that the run is complete
+    clients.json            facts about the clients of a simulation; when done
+    summary.json            the results; written last, so a run with this file is complete
 
-Every file but metrics.jsonl is replaced in one step. Rows of metrics.jsonl that are newer than the checkpoint are cut
-when a run is resumed: they come again, the same.
+Every file but metrics.jsonl is replaced in one step. A resumed run removes the rows of metrics.jsonl that are newer than the
+checkpoint, and computes the same rows again.
 """
 
 import contextlib
@@ -35,11 +35,11 @@ from fedpdm.version import __version__
 
 __all__ = ["STEADINESS", "FolderInUse", "RunFolder", "atomic_write", "read_about", "read_models"]
 
-STEADINESS = "steadiness."  # what the names of these arrays in model.safetensors begin with
+STEADINESS = "steadiness."  # the names of these arrays in model.safetensors begin with it
 SIMULATED = (
     "simulated: pseudo-random float32 normals from the run's seed, accounted as ideal Gaussian noise. Good for measuring "
     "accuracy at a privacy level, not for releasing real data. The objective, the stationarity measure and (with a tolerance) "
-    "the numbers of local steps in metrics.jsonl come from the data: diagnostics of the simulation, which nothing covers."
+    "the numbers of local steps in metrics.jsonl come from the data: they are diagnostics, and no guarantee covers them."
 )
 
 
@@ -48,7 +48,15 @@ class FolderInUse(UserError):
 
 
 def atomic_write(path: Path, content: bytes) -> None:
-    """Replace `path` in one step: after a crash it holds the old content or the new one, nothing between."""
+    """Replace a file in one step: after a crash it holds the old content or the new one.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    content : bytes
+        Its new content.
+    """
     temporary = path.with_name(path.name + ".partial")
     with temporary.open("wb") as file:
         file.write(content)
@@ -77,9 +85,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, config: Config, checksums: dict[str, str], about: dict[str, Any] | None = None) -> "RunFolder":
-        """Make the folder (exactly `path`) and write the manifest, with what is said `about` the run. A folder that holds a run
-        is left alone.
-        """
+        """Make the folder (exactly `path`) and write the manifest, with facts `about` the run; refuse a folder with a run."""
         cls.check_free(path)
         folder = cls(path)
         try:
@@ -87,18 +93,18 @@ class RunFolder:
             folder._acquire()
             atomic_write(folder.manifest_path, _json(_manifest(config, checksums) | (about or {})))
         except OSError as error:
-            raise UserError(f"The folder {path} cannot be written: {error.strerror}. Name another --out.") from None
+            raise UserError(f"The folder {path} cannot be written: {error.strerror}. Choose another --out.") from None
         return folder
 
     @classmethod
     def check_free(cls, path: Path) -> None:
         """Refuse a folder that holds a run."""
         if cls(path).manifest_path.exists():
-            raise UserError(f"{path} already holds a run: go on with `--resume {path}`, or name another --out.")
+            raise UserError(f"{path} already holds a run: continue it with `--resume {path}`, or choose another --out.")
 
     @classmethod
     def reopen(cls, path: Path) -> "RunFolder":
-        """Open an existing run to go on with it."""
+        """Open an existing run to continue it."""
         folder = cls(path)
         if not folder.manifest_path.is_file():
             raise UserError(f"{path} holds no run (there is no manifest.json): nothing to resume.")
@@ -122,7 +128,7 @@ class RunFolder:
             self._lock = None
 
     def config(self) -> Config:
-        """The settings that the run began with; an error when they were edited since."""
+        """Return the settings that the run began with; raise an error if they were edited since."""
         manifest = self.manifest()
         config = validate(manifest.get("config", {}))
         if digest(config) != manifest.get("config_digest"):
@@ -146,7 +152,7 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def rows(self) -> list[dict[str, Any]]:
-        """All complete lines; the half line that a crash can leave behind is dropped."""
+        """Return all complete lines, without the half line that a crash can leave."""
         if not self.metrics_path.exists():
             return []
         rows = []
@@ -156,13 +162,13 @@ class RunFolder:
         return rows
 
     def save_checkpoint(self, state: Any, round_index: int, config_digest: str) -> None:
-        """Keep the state (any pytree of arrays) after `round_index` rounds."""
+        """Store the state (any pytree of arrays) after `round_index` rounds."""
         leaves = {f"{i:03d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
         metadata = {"round": str(round_index), "config_digest": config_digest}
         atomic_write(self.checkpoint_path, save(leaves, metadata))
 
     def load_checkpoint(self, like: Any, config_digest: str) -> tuple[Any, int] | None:
-        """The state of the last checkpoint in the shape of `like`, and its round; metrics are cut to match."""
+        """Return the state of the last checkpoint in the shape of `like`, and its round; cut the metrics to match."""
         if not self.checkpoint_path.exists():
             self._cut_metrics(0)
             return None
@@ -186,11 +192,11 @@ class RunFolder:
         atomic_write(self.metrics_path, "".join(json.dumps(row) + "\n" for row in kept).encode())
 
     def keep_schema(self, text: str) -> None:
-        """Write the schema of the run's table, by which new rows are encoded."""
+        """Write the schema of the run's table, which encodes new rows."""
         atomic_write(self.schema_path, text.encode())
 
     def keep_clients(self, clients: dict[str, Any]) -> None:
-        """Write what the simulator knows about its clients."""
+        """Write the facts about the clients of a simulation."""
         atomic_write(self.clients_path, (json.dumps(clients, allow_nan=False) + "\n").encode())
 
     def finish(self, models: dict[str, np.ndarray], about: dict[str, Any], summary: dict[str, Any]) -> None:
@@ -201,18 +207,40 @@ class RunFolder:
         atomic_write(self.summary_path, _json(summary))
 
     def summary(self) -> dict[str, Any] | None:
-        """The results, or None while the run is not complete."""
+        """Return the results, or None while the run is not complete."""
         return json.loads(self.summary_path.read_bytes()) if self.summary_path.exists() else None
 
 
 def read_models(path: Path) -> dict[str, np.ndarray]:
-    """The models of a finished run: "model" and "averaged_model"; and how steady their coefficients are, if it is known."""
+    """Read the models of a finished run.
+
+    Parameters
+    ----------
+    path : Path
+        The run folder.
+
+    Returns
+    -------
+    dict of ndarray
+        "model" and "averaged_model"; and the steadiness of their coefficients, if it is known.
+    """
     with safe_open(path / "model.safetensors", framework="numpy") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What the model file says about itself: data, loss, and the names of classes and columns."""
+    """Read the facts in the model file: data, loss, and the names of classes and columns.
+
+    Parameters
+    ----------
+    path : Path
+        The run folder.
+
+    Returns
+    -------
+    dict
+        The facts.
+    """
     with safe_open(path / "model.safetensors", framework="numpy") as file:
         return json.loads((file.metadata() or {}).get("fedpdm", "{}"))
 
@@ -239,7 +267,7 @@ def _manifest(config: Config, checksums: dict[str, str]) -> dict[str, Any]:
 
 
 def _git_commit() -> str | None:
-    """The commit of the source tree, when the package runs from one; "+" marks uncommitted changes."""
+    """Return the commit of the source tree, if the package runs from one; "+" marks uncommitted changes."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None

@@ -1,4 +1,4 @@
-"""What may be said about a run under the paper's mechanism: nothing is proven."""
+"""The figures of a run under the paper's mechanism, for which nothing is proven."""
 
 from typing import Any
 
@@ -12,7 +12,18 @@ __all__ = ["nominal_summary", "paper_face_value"]
 
 
 def nominal_summary(config: Config, simulation: Simulation) -> dict[str, Any]:
-    """The nominal figure, and what its noise is worth if Theorem 1's sensitivity is granted; empty for other mechanisms."""
+    """Return the nominal figure, and the worth of its noise if Theorem 1's sensitivity is granted.
+
+    Parameters
+    ----------
+    config, simulation
+        The settings, and the simulation at its end.
+
+    Returns
+    -------
+    dict
+        Entries of the summary; empty for other mechanisms.
+    """
     p = config.privacy
     if p.mechanism != "paper":
         return {}
@@ -35,9 +46,21 @@ def nominal_summary(config: Config, simulation: Simulation) -> dict[str, Any]:
 
 
 def paper_face_value(simulation: Simulation, delta: float) -> float:
-    """PLD composition of the noise of the client that spent most, granted Theorem 1's sensitivity and its sampling.
+    """Compose the noise of the client that spent most by PLD, with Theorem 1's sensitivity and sampling granted.
 
     The granted sampling: a round sees a share q = Q b/|D_i| of the data, as if drawn by Poisson sampling.
+
+    Parameters
+    ----------
+    simulation : Simulation
+        The simulation at its end.
+    delta : float
+        Of the figure.
+
+    Returns
+    -------
+    float
+        Epsilon.
     """
     spent, times = np.asarray(simulation.state.spent), simulation.taken_part()
     worst = int(spent.argmax())

@@ -49,7 +49,7 @@ class Progress:
             self._live.stop()
 
     def update(self, rows: list[dict[str, Any]]) -> None:
-        """Take in the rows of one chunk; values that are not measured every round keep their last one."""
+        """Add the rows of one chunk; values that are not measured in every round keep their last one."""
         for row in rows:
             self._latest |= row
         done = self._latest["round"]

@@ -23,7 +23,7 @@ SCHEMA_COMMENT = "The columns that the model of this run was trained on; `fedpdm
 
 
 class Engine(Protocol):
-    """What the record reads of an engine: a `Simulation`, or the `Coordinator` of a deployment."""
+    """The part of an engine that the record reads: of a `Simulation`, or of the `Coordinator` of a deployment."""
 
     setup: Setup
     round: int
@@ -40,7 +40,7 @@ class Engine(Protocol):
 
     @property
     def test(self) -> TestSet | None:
-        """What the model is tested with; None where the engine knows no test examples."""
+        """The test examples; None if the engine has none."""
         ...
 
     def traffic(self) -> dict[str, int]:
@@ -53,16 +53,16 @@ class Engine(Protocol):
 
 
 class ModelNames(NamedTuple):
-    """What the rows and columns of a model stand for.
+    """The meaning of a model's rows and columns.
 
     Attributes
     ----------
     class_names, feature_names : tuple of str
         Row k and column j of the weights; features after the map of the settings.
     schema : Schema or None
-        The columns of a table. None: those of the data set that the settings name.
+        The columns of a table. None: those of the data set in the settings.
     columns_known : bool
-        Whether schema or data set say how the rows of a table become features. If not, the model takes no table.
+        Whether schema or data set define how the rows of a table become features. If not, the model takes no table.
     """
 
     class_names: tuple[str, ...]
@@ -72,7 +72,7 @@ class ModelNames(NamedTuple):
 
 
 class RunRecord:
-    """Keeps what an engine does in a run folder.
+    """Stores the work of an engine in a run folder.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class RunRecord:
     folder : RunFolder
         Open, with a manifest.
     names : ModelNames
-        What the model's rows and columns stand for.
+        The meaning of the model's rows and columns.
     """
 
     def __init__(self, config: Config, folder: RunFolder, names: ModelNames) -> None:
@@ -90,15 +90,15 @@ class RunRecord:
             folder.keep_schema(to_toml(names.schema, SCHEMA_COMMENT))
 
     def begin(self, state: Any) -> tuple[Any, int]:
-        """The state and the number of rounds to go on from: those of the checkpoint, or `state` and 0."""
+        """Return the state and the number of rounds to continue from: those of the checkpoint, or `state` and 0."""
         return self.folder.load_checkpoint(state, self._digest) or (state, 0)
 
     def add(self, rows: list[dict[str, Any]]) -> None:
-        """Keep measurements, one row per round."""
+        """Store measurements, one row per round."""
         self.folder.append(rows)
 
     def checkpoint(self, state: Any, done: int) -> None:
-        """Keep the state after so many rounds."""
+        """Store the state after `done` rounds."""
         self.folder.save_checkpoint(state, done, self._digest)
 
     def finish(
@@ -112,7 +112,7 @@ class RunRecord:
         steadiness: dict[str, np.ndarray] | None = None,
         validation: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> dict[str, Any]:
-        """Write models, clients and summary; returns the summary.
+        """Write models, clients and summary; return the summary.
 
         Parameters
         ----------
@@ -121,15 +121,15 @@ class RunRecord:
         seconds, compile_seconds : float
             Time for training, and for compiling, apart.
         clients : dict
-            What clients.json holds.
+            The content of clients.json.
         more : dict
-            The guarantee, and what else this engine has to say; it takes the place of the entries that every run has.
+            The guarantee and other entries of this engine; they replace the entries that every run has.
         fold : callable, optional
-            From a model of the features that the engine trains on to one of the features that are named.
+            Turns a model of the engine's features into one of the named features.
         steadiness : dict of ndarray, optional
             How far every coefficient can be trusted (`Simulation.steadiness`).
         validation : tuple of ndarray, optional
-            Features and labels of rows that a threshold is chosen on.
+            Features and labels of the rows on which a threshold is chosen.
         """
         figures = self._metrics(engine, validation)
         summary = self._summary(engine, seconds, compile_seconds) | figures | more
@@ -148,7 +148,7 @@ class RunRecord:
         return summary
 
     def _metrics(self, engine: Engine, validation: tuple[np.ndarray, np.ndarray] | None) -> dict[str, Any]:
-        """All figures on the test rows, of the last and of the averaged model; None without test rows or without a link."""
+        """Return all figures on the test rows, of the last and of the averaged model; None without test rows or a link."""
         problem, test = engine.setup.problem, engine.test
         models = {"metrics": engine.model, "metrics_averaged": engine.averaged_model}
         if test is None or problem.loss.link is None:
@@ -157,7 +157,7 @@ class RunRecord:
         return {key: evaluation(problem, model, test[:2], names, threshold, validation) for key, model in models.items()}
 
     def _summary(self, engine: Engine, seconds: float, compile_seconds: float) -> dict[str, Any]:
-        """The run in a few numbers (see docs/run-folder.md)."""
+        """Return the run in a few numbers (see docs/run-folder.md)."""
         last = {key: value for row in self.folder.rows() for key, value in row.items()}
         problem, test = engine.setup.problem, engine.test
         models = {"test_accuracy": engine.model, "test_accuracy_averaged": engine.averaged_model}
@@ -181,7 +181,7 @@ class RunRecord:
 
 
 def _traffic(config: Config, engine: Engine) -> dict[str, Any]:
-    """Bytes as encoded, bits by the paper's formula 32 k T K, and the indices against log2 C(d, k)."""
+    """Return bytes as encoded, bits by the paper's formula 32 k T K, and the indices against log2 C(d, k)."""
     links, size, traffic = engine.setup.links, engine.model.size, engine.traffic()
     summary: dict[str, Any] = {"uplink_bytes": traffic["uplink"], "downlink_bytes": traffic["downlink"]}
     summary |= paper_bits(links, size, engine.round, config.rounds.participants)
@@ -193,7 +193,7 @@ def _traffic(config: Config, engine: Engine) -> dict[str, Any]:
 
 
 def _remark(config: Config, nonzero_fraction: float, clients: int) -> str | None:
-    """Words for a result that the numbers alone would misrepresent."""
+    """Return a sentence about a result that the numbers alone would misrepresent."""
     if nonzero_fraction > 0:
         return None
     scale = clients if config.problem.penalty_scale == "sum" else 1

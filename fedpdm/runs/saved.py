@@ -29,22 +29,22 @@ from fedpdm.setup.build import loss_factory
 
 
 class SavedModel(NamedTuple):
-    """Weights, and all that leads from a row of a table to a class.
+    """Weights, and everything that turns a row of a table into a class.
 
     Attributes
     ----------
     weights : ndarray
         [classes, features].
     class_names, feature_names : tuple of str
-        What row k and column j of the weights stand for; features after the map of the settings.
+        Names of the rows and columns of the weights; features after the map of the settings.
     config : Config
         The settings of the run, which name that map.
     schema : Schema or None
-        What the columns of an own table are.
+        The columns of the user's own table.
     columns_known : bool
-        False for a deployment whose server was told nothing about the columns: then the model takes no rows of a table.
+        False for a deployment whose server has no schema: then the model takes no rows of a table.
     threshold : float or None
-        Of two classes: the probability from which the second one is predicted; None: where it is the likelier one.
+        Two classes: the probability from which the second one is predicted; None: the most likely class.
     """
 
     weights: np.ndarray
@@ -56,21 +56,21 @@ class SavedModel(NamedTuple):
     threshold: float | None = None
 
     def require_columns(self) -> None:
-        """Refuse a model whose columns nobody has named."""
+        """Refuse a model whose columns are unknown."""
         if not self.columns_known:
             raise UserError(
-                "The server of this run was told nothing about the columns of its clients' rows, so the model takes no table: "
+                "The server of this run does not know the columns of its clients' rows, so the model takes no table: "
                 "train again with the public schema of the rows. `fedpdm export --format csv` writes the weights."
             )
 
     def features(self, table: Table) -> tuple[np.ndarray, tuple[str, ...]]:
-        """The rows as the model sees them, and notes on values that did not fit."""
+        """Return the rows as the model sees them, and notes on values that did not fit."""
         self.require_columns()
         encoded, names, notes = encode_rows(self.config.data.name, self.schema, table)
         return prepare_rows(self.config, encoded, names), notes
 
     def probabilities(self, features: np.ndarray) -> np.ndarray:
-        """[rows, classes]; the likeliest class is the one with the largest score."""
+        """Return [rows, classes] probabilities; the most likely class has the largest score."""
         return self.link().apply(features @ self.weights.T)
 
     def link(self) -> Link:
@@ -81,12 +81,17 @@ class SavedModel(NamedTuple):
         return loss.link
 
     def thinned(self, keep: float) -> "SavedModel":
-        """Give the model with fewer weights, refitted on made-up rows (`fedpdm.problem.refit`): it costs no privacy.
+        """Return the model with fewer weights, refitted on made-up rows (`fedpdm.problem.refit`): it costs no privacy.
 
         Parameters
         ----------
         keep : float
             Below 1: the share of all weights that may stay; from 1 on: their number.
+
+        Returns
+        -------
+        SavedModel
+            The smaller model.
         """
         self.require_columns()
         size = self.weights.size
@@ -102,7 +107,7 @@ class SavedModel(NamedTuple):
         return coefficients(self.weights, self.config.data.scaling, self.feature_names)
 
     def predictions_csv(self, table: Table, keep: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
-        """A line per row: the columns to keep, the predicted class and every class's probability; and the notes."""
+        """Return a line per row (the columns to keep, the predicted class and every class's probability), and notes."""
         features, notes = self.features(table)
         shares = self.probabilities(features)
         places = predicted(shares, self.threshold)
@@ -115,23 +120,41 @@ class SavedModel(NamedTuple):
         return _csv([header, *lines]), notes
 
     def coefficients_csv(self) -> str:
-        """A line per feature, a column per class."""
+        """Return a line per feature, with a column per class."""
         lines = [[name, *map(repr, row)] for name, row in zip(self.feature_names, self.coefficients().T.tolist(), strict=True)]
         return _csv([["feature", *self.class_names], *lines])
 
 
 def coefficients(weights: np.ndarray, scaling: str, feature_names: Sequence[str]) -> np.ndarray:
-    """[classes, features] on features in [0, 1], where the map only divides them; else on those that the model sees."""
+    """Return [classes, features] for features in [0, 1] if the map only divides them; else for the model's own features."""
     return weights / column_count(feature_names) ** 0.5 if scaling == "bounded" else weights
 
 
 def load_model(run: Path, averaged: bool = False) -> SavedModel:
-    """The model of a finished run: the one that its settings release, or the average over the tail of its rounds."""
+    """Load the model of a finished run.
+
+    Parameters
+    ----------
+    run : Path
+        The run folder.
+    averaged : bool
+        The average over the tail of the rounds; else the model that the settings release.
+
+    Returns
+    -------
+    SavedModel
+        The model.
+
+    Raises
+    ------
+    UserError
+        If the folder holds no finished run.
+    """
     folder = RunFolder(run)
     if not folder.manifest_path.is_file():
         raise UserError(f"{run} holds no run (there is no manifest.json): give the folder that `fedpdm run` named.")
     if not folder.model_path.is_file():
-        raise UserError(f"The run in {run} is not finished, so it has no model: go on with `fedpdm run --resume {run}`.")
+        raise UserError(f"The run in {run} is not finished, so it has no model: continue it with `fedpdm run --resume {run}`.")
     try:
         with safe_open(folder.model_path, framework="numpy") as file:
             averaged = averaged or folder.config().metrics.released == "averaged"

@@ -17,16 +17,27 @@ from fedpdm.rounds import Setup
 
 __all__ = ["SimulatedLedger", "client_name"]
 
-MOMENTS = " moments"  # behind the name of a job: what is released before its first round
+MOMENTS = " moments"  # added to the name of a job: the release before its first round
 
 
 def client_name(client: int) -> str:
-    """How a simulated client is called in the ledger."""
+    """Return the name of a simulated client in the ledger.
+
+    Parameters
+    ----------
+    client : int
+        Its number.
+
+    Returns
+    -------
+    str
+        The name.
+    """
     return f"client-{client}"
 
 
 class SimulatedLedger:
-    """Gives or refuses participations from each client's budget, and adds up what was spent.
+    """Grants or refuses participations from each client's budget, and adds up the spending.
 
     It is made before the simulation, which asks it before every release, and opened (`with`) before training.
 
@@ -35,7 +46,7 @@ class SimulatedLedger:
     path : Path
         The ledger's file; it is made when the ledger is opened.
     job : str
-        What the releases of this run are recorded under.
+        The name under which the releases of this run are recorded.
     plan, setup, federation
         The mechanism, the local work and the clients of the simulation.
     """
@@ -58,7 +69,7 @@ class SimulatedLedger:
         return self
 
     def _record_moments(self, ledger: Ledger) -> None:
-        """The release of means and deviations, before the first round: a job of its own, of one round."""
+        """Record the release of means and deviations before the first round, as a separate job of one round."""
         job, federation, plan = f"{self._job}{MOMENTS}", self._federation, self._plan
         known = {row.client for row in ledger.rows() if row.job == job}
         z = plan.standard_multiplier / plan.clients_per_unit**0.5
@@ -72,7 +83,7 @@ class SimulatedLedger:
         self._ledger = None
 
     def grant(self, start: int, roster: Roster) -> Roster:
-        """Record the participations of these rounds; clients whose budget is used up are left out."""
+        """Record the participations of these rounds; leave out clients whose budget is used up."""
         assert self._ledger, "a release without an open ledger"
         wanted = [
             (t, place, client_name(client))
@@ -98,7 +109,7 @@ class SimulatedLedger:
         return SpendRequest(name, t, sensitivity, self._plan.cost_multiplier() * sensitivity)
 
     def summary(self) -> dict[str, Any]:
-        """The guarantee, from what the ledger holds for the client that spent most."""
+        """Return the guarantee, from the ledger's entries for the client that spent most."""
         assert self._ledger, "a summary without an open ledger"
         spent = {client: self._ledger.spent(client)[0] for client in sorted({c for c, _ in self._recorded})}
         epsilon = max(spent.values(), default=0.0)

@@ -1,4 +1,4 @@
-"""What every client of a run has spent: from the ledger, or, of a deployment, by how often the server asked."""
+"""The spending of every client of a run: from the ledger or, for a deployment, by the number of the server's requests."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ Source = Literal["ledger", "asked"]
 
 
 def read_accounts(run: Path) -> tuple[Source, list[dict[str, Any]]]:
-    """Every client's account, with the keys of `Ledger.accounts` and its name.
+    """Return every client's account, with the keys of `Ledger.accounts` and its name.
 
     Parameters
     ----------
@@ -24,9 +24,10 @@ def read_accounts(run: Path) -> tuple[Source, list[dict[str, Any]]]:
     Returns
     -------
     source : str
-        "ledger": what the run's own ledger holds. "asked": what a deployment's clients can have spent at most; what each of
-        them did spend is in its own ledger, which its server does not see.
+        "ledger": the run's own ledger. "asked": the most that a deployment's clients can have spent; their actual spending is
+        in their own ledgers, which the server does not see.
     accounts : list of dict
+        One account per client.
     """
     folder = RunFolder(run)
     manifest = folder.manifest() if folder.manifest_path.is_file() else {}
@@ -34,7 +35,7 @@ def read_accounts(run: Path) -> tuple[Source, list[dict[str, Any]]]:
         return "asked", _asked(folder)
     path = run / "ledger.sqlite"
     if not path.is_file():
-        raise UserError(f"{run} has no ledger: it is no run under the sound mechanism.")
+        raise UserError(f"{run} has no ledger: it is not a run under the sound mechanism.")
     with Ledger(path) as ledger:
         accounts = ledger.accounts()
     if not accounts:
@@ -44,10 +45,10 @@ def read_accounts(run: Path) -> tuple[Source, list[dict[str, Any]]]:
 
 
 def _asked(folder: RunFolder) -> list[dict[str, Any]]:
-    """Of a deployment: a client cannot have answered more often than it was asked, nor than the plan allows."""
+    """Bound the spending in a deployment: a client answers at most as often as the server asked and the plan allows."""
     summary = folder.summary()
     if summary is None or not folder.clients_path.is_file():
-        raise UserError(f"The deployed run in {folder.path} is not finished: its server has not yet written what it asked for.")
+        raise UserError(f"The deployed run in {folder.path} is not finished: its server has not written its requests yet.")
     if summary["mechanism"] != "sound" or summary["epsilon"] is None:
         raise UserError(f"Nothing is guaranteed about the run in {folder.path}: {summary['guarantee']}")
     delta, relation, budget = summary["delta"], summary["relation"], folder.config().privacy.epsilon or 0.0
@@ -70,7 +71,7 @@ def _asked(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def _client_names(folder: RunFolder) -> dict[str, str]:
-    """What the clients of a finished run on an own table are called there."""
+    """Return the clients' names in the user's own table."""
     if not folder.clients_path.is_file():
         return {}
     clients = json.loads(folder.clients_path.read_text(encoding="utf-8"))["clients"]

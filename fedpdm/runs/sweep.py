@@ -1,4 +1,4 @@
-"""Many runs at once: finished ones are kept and not run again, and runs that differ in their seed share a compilation."""
+"""Many runs: finished ones are stored and not run again, and runs that differ only in their seed share a compilation."""
 
 import functools
 import json
@@ -18,20 +18,34 @@ from fedpdm.runs.evaluation import evaluation
 
 __all__ = ["Result", "figure_keys", "run_sweep"]
 
-# What is kept of a run: "config" (its digest), "seed", curves "round", "accuracy", "uplink_bytes", "downlink_bytes", and the
-# numbers of its end: "last", "averaged", those of `figure_keys`, "nonzero_fraction", "objective", "stationarity", "seconds"; or
-# "diverged" alone.
+# The stored result of a run: "config" (its digest), "seed", curves "round", "accuracy", "uplink_bytes", "downlink_bytes", and
+# the numbers of its end: "last", "averaged", those of `figure_keys`, "nonzero_fraction", "objective", "stationarity",
+# "seconds"; or only "diverged".
 Result = dict[str, Any]
-VERSION = 1  # of what a result means: raise it when the same settings give other results, and old ones are run again
-OWN_COLUMN = ("accuracy", "majority-rate")  # the one has a curve, the other is the same for all
+VERSION = 1  # raise it when the same settings give other results: then stored ones are computed again
+OWN_COLUMN = ("accuracy", "majority-rate")  # accuracy has a curve, the majority rate is the same for all
 OnResult = Callable[[int, int, Config, Result], None]
 
 
 def run_sweep(configs: Sequence[Config], store: Path, on_result: OnResult | None = None) -> list[Result]:
-    """The results of all these settings, in their order; `store` is a file of JSON lines that finished ones are kept in.
+    """Return the results of all these settings, in their order.
 
-    Settings that differ in nothing but the seed run one after the other in one simulator. No ledger is kept: a sweep
-    measures on data that its owner may see, it does not release anything.
+    Settings that differ only in the seed run one after the other in one simulator. There is no ledger: a sweep measures on data
+    that its owner may see, and releases nothing.
+
+    Parameters
+    ----------
+    configs : sequence of Config
+        The settings.
+    store : Path
+        A file of JSON lines with the finished results.
+    on_result : callable, optional
+        Called with the number of finished runs, the number of all, the settings and the result.
+
+    Returns
+    -------
+    list of Result
+        One result for each of the settings.
     """
     known = _read(store)
     groups: dict[str, list[Config]] = {}
@@ -53,7 +67,13 @@ def run_sweep(configs: Sequence[Config], store: Path, on_result: OnResult | None
 
 
 def figure_keys() -> list[str]:
-    """Return the keys of the test figures that a result holds."""
+    """Return the keys of the test figures in a result.
+
+    Returns
+    -------
+    list of str
+        The keys.
+    """
     return [metric.key for metric in METRICS.values() if metric.name not in OWN_COLUMN]
 
 
@@ -84,7 +104,7 @@ def _run(simulation: Simulation, config: Config) -> Result:
 
 
 def _figures(simulation: Simulation) -> dict[str, float | None]:
-    """The test figures of the last model that a comparison shows; none for a custom model without a link."""
+    """Return the test figures of the last model for a comparison; none for a custom model without a link."""
     problem, federation = simulation.setup.problem, simulation.federation
     if problem.loss.link is None:
         return dict.fromkeys(figure_keys())
@@ -94,7 +114,7 @@ def _figures(simulation: Simulation) -> dict[str, float | None]:
 
 
 def _data_key(config: Config) -> str:
-    """The settings that decide what a federation holds."""
+    """Return the settings that determine a federation."""
     return json.dumps([config.data.model_dump(), config.privacy.mechanism == "sound"], sort_keys=True)
 
 
@@ -114,7 +134,7 @@ def _read(store: Path) -> dict[str, Result]:
     for line in lines:
         try:
             result = json.loads(line)
-        except json.JSONDecodeError:  # a line that a killed sweep left unfinished
+        except json.JSONDecodeError:  # an incomplete line of a killed sweep
             continue
         if result.get("version", 1) == VERSION:
             results[result["config"]] = result

@@ -1,4 +1,4 @@
-"""Write a run's measurements where people already watch: MLflow or TensorBoard. Both are optional packages."""
+"""Write a run's measurements to MLflow or TensorBoard. Both are optional packages."""
 
 import os
 import time
@@ -52,7 +52,7 @@ class MLflow:
     """A run of the experiment "fedpdm" in MLflow's own store: MLFLOW_TRACKING_URI, else mlflow.db in this folder."""
 
     def __init__(self, folder: RunFolder, config: Config) -> None:
-        os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # not a word about its tables
+        os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # no messages about its tables
         from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
         from mlflow.exceptions import MlflowException  # pyright: ignore[reportMissingImports]
 
@@ -91,7 +91,25 @@ _MAKE = {"mlflow": MLflow, "tensorboard": TensorBoard}
 
 
 def check_trackers(names: Iterable[str]) -> list[str]:
-    """The names without doubles; a ConfigError for an unknown one, or one whose package is missing."""
+    """Check the names of trackers.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Keys of `TRACKERS`.
+
+    Returns
+    -------
+    list of str
+        The names, each once.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name.
+    UserError
+        If the package of a tracker is not installed.
+    """
     chosen = list(dict.fromkeys(names))
     for name in chosen:
         if name not in TRACKERS:
@@ -102,7 +120,20 @@ def check_trackers(names: Iterable[str]) -> list[str]:
 
 @contextmanager
 def open_trackers(names: Iterable[str], folder: RunFolder, config: Config) -> "Iterator[Trackers]":
-    """The trackers of a run, closed at the end whatever happens."""
+    """Open the trackers of a run, and close them at the end, also after an error.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Keys of `TRACKERS`.
+    folder, config
+        The run folder and the settings.
+
+    Returns
+    -------
+    context manager
+        The `Trackers`.
+    """
     with ExitStack() as stack:
         opened: list[Tracker] = []
         for name in check_trackers(names):
@@ -112,13 +143,13 @@ def open_trackers(names: Iterable[str], folder: RunFolder, config: Config) -> "I
 
 
 class Trackers:
-    """Several as one. A resumed run is told in full: what came before the checkpoint, too."""
+    """Several trackers as one. For a resumed run they get all rows, also those before the checkpoint."""
 
     def __init__(self, trackers: list[Tracker], folder: RunFolder) -> None:
         self._trackers, self._folder, self._begun = trackers, folder, False
 
     def rows(self, rows: list[dict[str, Any]]) -> None:
-        """Pass measurements on; they are in the run folder already."""
+        """Pass measurements on; the run folder has them already."""
         if self._trackers and not self._begun:
             self._begun, rows = True, self._folder.rows()
         for tracker in self._trackers:

@@ -1,4 +1,4 @@
-"""Agreements, seals, masks and signatures, from primitives of the package `cryptography`; nothing is invented here."""
+"""Key agreement, sealed messages, masks and signatures. All primitives come from the package `cryptography`."""
 
 import hashlib
 
@@ -18,13 +18,37 @@ __all__ = ["public_text", "verify", "agree", "mask", "seal", "unseal", "commitme
 
 
 def public_text(key: Ed25519PrivateKey | Ed25519PublicKey) -> str:
-    """An identity as it stands in a roster."""
+    """Return an identity as a roster lists it.
+
+    Parameters
+    ----------
+    key : Ed25519PrivateKey or Ed25519PublicKey
+        A member's key.
+
+    Returns
+    -------
+    str
+        The public key in hexadecimal.
+    """
     public = key.public_key() if isinstance(key, Ed25519PrivateKey) else key
     return public.public_bytes_raw().hex()
 
 
 def verify(identity: str, signature: bytes, statement: bytes) -> None:
-    """A ProtocolError unless this member signed this statement."""
+    """Check that a member signed a statement.
+
+    Parameters
+    ----------
+    identity : str
+        The member's public key in hexadecimal.
+    signature, statement : bytes
+        The signature and the signed bytes.
+
+    Raises
+    ------
+    ProtocolError
+        If the signature does not hold.
+    """
     try:
         Ed25519PublicKey.from_public_bytes(bytes.fromhex(identity)).verify(signature, statement)
     except (InvalidSignature, ValueError):
@@ -32,33 +56,101 @@ def verify(identity: str, signature: bytes, statement: bytes) -> None:
 
 
 def pair_label(purpose: bytes, one: int, other: int) -> bytes:
-    """What a key of two members is for."""
+    """Return the label that binds a key of two members to one purpose.
+
+    Parameters
+    ----------
+    purpose : bytes
+        The purpose.
+    one, other : int
+        The members' numbers, in an order that both know.
+
+    Returns
+    -------
+    bytes
+        The label.
+    """
     return b"%s %d %d" % (purpose, one, other)
 
 
 def agree(own: X25519PrivateKey, other: bytes, context: bytes, label: bytes) -> bytes:
-    """A key of 32 bytes that two members alone know, for one purpose of one sum."""
+    """Derive a key that only two members know, for one purpose of one sum.
+
+    Parameters
+    ----------
+    own : X25519PrivateKey
+        The own private key.
+    other : bytes
+        The other member's public key.
+    context, label : bytes
+        The sum (`Terms.context`) and the purpose (`pair_label`).
+
+    Returns
+    -------
+    bytes
+        The key, 32 bytes.
+    """
     try:
         secret = own.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError:  # also for points that give everybody the same secret
-        raise ProtocolError("secret", "A member's public key is not one to agree with.") from None
+        raise ProtocolError("secret", "A member's public key is not valid for key agreement.") from None
     return HKDF(algorithm=SHA256(), length=32, salt=context, info=label).derive(secret)
 
 
 def mask(seed: bytes, context: bytes, count: int) -> np.ndarray:
-    """`count` words of 32 bits that look random to all who do not know the seed."""
+    """Expand a seed to words that look random to everybody without the seed.
+
+    Parameters
+    ----------
+    seed, context : bytes
+        The secret, and the sum.
+    count : int
+        Number of words.
+
+    Returns
+    -------
+    ndarray
+        Words of 32 bits.
+    """
     key = HKDF(algorithm=SHA256(), length=32, salt=context, info=b"mask stream").derive(seed)
     stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()  # a key serves one stream, so the nonce may be zero
     return np.frombuffer(stream.update(bytes(4 * count)), "<u4").astype(np.uint32)
 
 
 def seal(key: bytes, text: bytes) -> bytes:
-    """Encrypt and authenticate; a key seals one message only."""
+    """Encrypt and authenticate a text. Use a key for one message only.
+
+    Parameters
+    ----------
+    key, text : bytes
+        A key of 32 bytes, and the text.
+
+    Returns
+    -------
+    bytes
+        The sealed text.
+    """
     return ChaCha20Poly1305(key).encrypt(bytes(12), text, None)
 
 
 def unseal(key: bytes, sealed: bytes) -> bytes:
-    """The text, or a ProtocolError if it was changed or is not for us."""
+    """Decrypt a sealed text.
+
+    Parameters
+    ----------
+    key, sealed : bytes
+        The key, and the output of `seal`.
+
+    Returns
+    -------
+    bytes
+        The text.
+
+    Raises
+    ------
+    ProtocolError
+        If the sealed text was changed, or belongs to another key.
+    """
     try:
         return ChaCha20Poly1305(key).decrypt(bytes(12), sealed, None)
     except (InvalidTag, ValueError):
@@ -66,5 +158,16 @@ def unseal(key: bytes, sealed: bytes) -> bytes:
 
 
 def commitment(context: bytes, seed: bytes) -> bytes:
-    """By which a seed of 32 random bytes is recognised, and not found."""
+    """Return a hash that identifies a seed of 32 random bytes without revealing it.
+
+    Parameters
+    ----------
+    context, seed : bytes
+        The sum, and the seed.
+
+    Returns
+    -------
+    bytes
+        The hash.
+    """
     return hashlib.sha256(b"seed" + context + seed).digest()

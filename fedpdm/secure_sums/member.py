@@ -1,9 +1,9 @@
-"""A member's side of one secure sum: five steps, each taken once, in order (Bonawitz et al. 2017, with consistency check).
+"""A member's side of one secure sum: five steps, each once and in order (Bonawitz et al. 2017, with consistency check).
 
 1 advertise   two public keys, signed together with the terms
 2 pieces      pieces of the own mask key and of the own seed, sealed for every other member
 3 masked      the share, under masks that cancel in the sum and one that does not
-4 agree       a signature under who is in the sum
+4 agree       a signature under the list of members in the sum
 5 reveal      with enough such signatures: pieces of the survivors' seeds, and of the others' mask keys, never both of one
 """
 
@@ -26,18 +26,60 @@ KEY_BYTES = 32
 
 
 def keys_statement(context: bytes, keys: bytes) -> bytes:
-    """What a member signs with its keys."""
+    """Return the statement that a member signs with its keys.
+
+    Parameters
+    ----------
+    context, keys : bytes
+        The sum, and the member's two public keys.
+
+    Returns
+    -------
+    bytes
+        The statement.
+    """
     return b"keys" + context + keys
 
 
 def agreement_statement(context: bytes, all_keys: bytes, sharers: Sequence[int], survivors: Sequence[int]) -> bytes:
-    """What a member signs about a sum: whose keys, whose pieces and whose shares are in it."""
+    """Return the statement that a member signs about a sum: whose keys, whose pieces and whose shares are in it.
+
+    Parameters
+    ----------
+    context, all_keys : bytes
+        The sum, and the server's message with all keys.
+    sharers, survivors : sequence of int
+        Members that sent pieces, and members whose shares are in the sum.
+
+    Returns
+    -------
+    bytes
+        The statement.
+    """
     lists = pack("survivors", [pack_numbers(sharers), pack_numbers(survivors)])
     return b"sum" + context + commitment(context, all_keys) + lists
 
 
 def read_keys(terms: Terms, message: bytes) -> dict[int, bytes]:
-    """The keys of all who sent some, each with a signature that holds; at least as many as may be in a sum."""
+    """Read the keys of all members that sent some, and check their signatures.
+
+    Parameters
+    ----------
+    terms : Terms
+        The terms of the sum.
+    message : bytes
+        The server's message "all-keys".
+
+    Returns
+    -------
+    dict of int to bytes
+        Keys by member; at least `terms.least` of them.
+
+    Raises
+    ------
+    ProtocolError
+        If a signature does not hold, or there are too few keys.
+    """
     numbers, *signed = unpack("all-keys", message)
     members = unpack_numbers(numbers, len(terms.roster))
     if len(members) != len(signed) or len(members) < terms.least:
@@ -53,16 +95,16 @@ def read_keys(terms: Terms, message: bytes) -> dict[int, bytes]:
 
 
 class Member:
-    """One member's part in one sum; it serves no second one, so that no key is used twice.
+    """One member's part in one sum. It serves one sum only, so no key is used twice.
 
     Parameters
     ----------
     identity
-        The member's own key, whose public half its peers' policies list.
+        The member's own key; the policies of its peers list the public half.
     approval
-        What the member agrees to.
+        The limits that the member agrees to.
     terms
-        Those of the server's invitation.
+        The terms of the server's invitation.
     """
 
     def __init__(self, identity: Ed25519PrivateKey, approval: Approval, terms: Terms) -> None:
@@ -75,11 +117,11 @@ class Member:
         self._step = 0
         self._all_keys: bytes = b""
         self._keys: dict[int, bytes] = {}
-        self._pieces: dict[int, bytes] = {}  # of whom: its piece of mask key and seed
+        self._pieces: dict[int, bytes] = {}  # by member: its piece of mask key and seed
         self._survivors: list[int] = []
 
     def save(self) -> bytes:
-        """All that the next step needs, for a member whose process ends after every message. It holds secrets: keep it so."""
+        """Return everything that the next step needs, for a member whose process ends after every message. It holds secrets."""
         secrets = {"seal": self._seal_key.private_bytes_raw(), "mask": self._mask_key.private_bytes_raw(), "seed": self._seed}
         return json.dumps(
             {name: secret.hex() for name, secret in secrets.items()}
@@ -89,7 +131,7 @@ class Member:
 
     @classmethod
     def restore(cls, identity: Ed25519PrivateKey, approval: Approval, terms: Terms, saved: bytes) -> "Member":
-        """The member that was saved; the terms and what it agrees to are checked again."""
+        """Rebuild a saved member; the terms and the approval are checked again."""
         member, kept = cls(identity, approval, terms), json.loads(saved)
         member._seal_key, member._mask_key = (
             X25519PrivateKey.from_private_bytes(bytes.fromhex(kept[k])) for k in ("seal", "mask")
@@ -101,24 +143,24 @@ class Member:
         return member
 
     def _take(self, step: int) -> None:
-        """Every step is taken once and in order; a step that fails ends the member's part."""
+        """Allow every step once and in order; a step that fails ends the member's part."""
         if self._step != step - 1:
-            raise ProtocolError("order", f"Step {step} of a sum was asked for after step {self._step}.")
+            raise ProtocolError("order", f"Step {step} of a sum was requested after step {self._step}.")
         self._step = -1
 
     def advertise(self) -> bytes:
-        """Step 1: the keys of this sum."""
+        """Step 1: return the keys of this sum."""
         self._take(1)
         keys = b"".join(key.public_key().public_bytes_raw() for key in (self._seal_key, self._mask_key))
         self._step = 1
         return pack("keys", [keys, self._identity.sign(keys_statement(self._context, keys))])
 
     def pieces(self, all_keys: bytes) -> bytes:
-        """Step 2: from everybody's keys to sealed pieces of the own secrets."""
+        """Step 2: read everybody's keys, return sealed pieces of the own secrets."""
         self._take(2)
         self._all_keys, self._keys = all_keys, read_keys(self.terms, all_keys)
         if self.number not in self._keys:
-            raise ProtocolError("roster", "The own keys are not among those that the server sent.")
+            raise ProtocolError("roster", "The server's list of keys lacks this member's own keys.")
         members, threshold = sorted(self._keys), self.terms.cohort.threshold
         parts = [split(secret, threshold, members) for secret in (self._mask_key.private_bytes_raw(), self._seed)]
         sealed = []
@@ -136,14 +178,14 @@ class Member:
         return agree(self._seal_key, self._keys[other][:KEY_BYTES], self._context, label)
 
     def masked(self, own_pieces: bytes, share: Callable[[], np.ndarray]) -> bytes:
-        """Step 3: from the pieces that others sealed for this member to its masked share.
+        """Step 3: read the pieces that others sealed for this member, return its masked share.
 
         Parameters
         ----------
         own_pieces
             The server's message.
         share
-            Called once all is checked; it records the release in the ledger, and returns the words of the share.
+            Called after all checks; it records the release in the ledger, and returns the words of the share.
         """
         self._take(3)
         numbers, *sealed = unpack("own-pieces", own_pieces)
@@ -175,15 +217,15 @@ class Member:
         return total & np.uint32(2**terms.bits - 1)
 
     def agree(self, survivors: bytes) -> bytes:
-        """Step 4: sign who is in the sum, if that is enough members, and this one is among them."""
+        """Step 4: sign the list of members in the sum, if it is long enough and this member is on it."""
         self._take(4)
         sharers, present = (unpack_numbers(field, len(self.terms.roster)) for field in unpack("survivors", survivors, 2))
         if sharers != sorted(self._pieces):
-            raise ProtocolError("roster", "The server names other members whose pieces are there than it sent.")
+            raise ProtocolError("roster", "The server names other members with pieces than those whose pieces it sent.")
         if self.number not in present or not set(present) <= set(sharers):
-            raise ProtocolError("roster", "The sum is of members that this one shares no masks with, or without this one.")
+            raise ProtocolError("roster", "The sum lacks this member, or has members that this one shares no masks with.")
         if len(present) < self.terms.least:
-            raise ProtocolError("threshold", f"The sum is of {len(present)} members, fewer than {self.terms.least}.")
+            raise ProtocolError("threshold", f"The sum has {len(present)} members, fewer than {self.terms.least}.")
         self._survivors = present
         self._step = 4
         return pack("agreement", [self._identity.sign(self._statement())])
@@ -192,7 +234,7 @@ class Member:
         return agreement_statement(self._context, self._all_keys, sorted(self._pieces), self._survivors)
 
     def reveal(self, agreements: bytes) -> bytes:
-        """Step 5: with the agreement of enough survivors, the pieces that open the sum. The secrets are gone then."""
+        """Step 5: with the agreement of enough survivors, return the pieces that open the sum, and forget the secrets."""
         self._take(5)
         numbers, *signatures = unpack("agreements", agreements)
         signers = unpack_numbers(numbers, len(self.terms.roster))

@@ -1,4 +1,4 @@
-"""The server's side of one secure sum. It trusts no message, and opens nothing that fewer than the threshold agree to."""
+"""The server's side of one secure sum. It checks every message, and opens no sum without the threshold of agreements."""
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -20,10 +20,10 @@ __all__ = ["SumServer"]
 
 
 class SumServer:
-    """Collects what members send, step by step, and opens their sum.
+    """Collects the members' messages, step by step, and opens their sum.
 
-    `take_...` raises a ProtocolError for a message that is not in order: leave that member out, as if it had dropped out. A
-    method that makes the next message raises one when too few members are left: the sum stays closed for good.
+    `take_...` raises a ProtocolError for a message that breaks the rules: treat that member as dropped out. A method that
+    makes the next message raises one if too few members are left: the sum then stays closed for good.
     """
 
     def __init__(self, terms: Terms) -> None:
@@ -41,32 +41,32 @@ class SumServer:
 
     def _enough(self, members: int, least: int, what: str) -> None:
         if members < least:
-            raise ProtocolError("threshold", f"{members} members {what}, {least} are needed: the sum stays closed.")
+            raise ProtocolError("threshold", f"{members} members {what}, but {least} are needed: the sum stays closed.")
 
     def invitation(self) -> bytes:
-        """What every member of the roster is sent."""
+        """Return the message to every member of the roster."""
         return self.terms.encode()
 
     def take_keys(self, member: int, message: bytes) -> None:
-        """Step 1 of a member."""
+        """Take step 1 of a member."""
         keys, signature = unpack("keys", message, 2)
         verify(self.terms.roster[member - 1], signature, keys_statement(self._context, keys))
         if len(keys) != 2 * KEY_BYTES or self._all_keys:
-            raise ProtocolError("order" if self._all_keys else "format", f"Keys of member {member} come late or are no keys.")
+            raise ProtocolError("order" if self._all_keys else "format", f"The keys of member {member} are late or invalid.")
         self._signed[member] = message
 
     def all_keys(self) -> bytes:
-        """What everybody who sent keys is sent."""
+        """Return the message to every member that sent keys."""
         self._enough(len(self._signed), self.terms.least, "sent keys")
         members = sorted(self._signed)
         self._all_keys = pack("all-keys", [pack_numbers(members), *(self._signed[member] for member in members)])
         return self._all_keys
 
     def take_pieces(self, member: int, message: bytes) -> None:
-        """Step 2 of a member."""
+        """Take step 2 of a member."""
         promised, *sealed = unpack("pieces", message)
         if self._sharers or member not in self._signed:
-            raise ProtocolError("order", f"Pieces of member {member} come late, or without keys.")
+            raise ProtocolError("order", f"The pieces of member {member} are late, or it sent no keys.")
         receivers = [unpack_numbers(field[:4], len(self.terms.roster))[0] for field in sealed if len(field) > 4]
         if receivers != [other for other in sorted(self._signed) if other != member] or len(receivers) != len(sealed):
             raise ProtocolError("roster", f"Member {member} did not send a piece to everybody.")
@@ -75,7 +75,7 @@ class SumServer:
             self._sealed.setdefault(receiver, {})[member] = field[4:]
 
     def pieces_for(self, member: int) -> bytes:
-        """What a member is sent that sent pieces itself."""
+        """Return the message to a member that sent pieces."""
         if not self._sharers:
             self._enough(len(self._commitments), self.terms.least, "sent pieces")
             self._sharers = sorted(self._commitments)
@@ -83,20 +83,20 @@ class SumServer:
         return pack("own-pieces", [pack_numbers(senders), *(self._sealed[member][sender] for sender in senders)])
 
     def take_masked(self, member: int, message: bytes) -> None:
-        """Step 3 of a member."""
+        """Take step 3 of a member."""
         (field,) = unpack("masked", message, 1)
         if self.survivors or member not in self._sharers:
-            raise ProtocolError("order", f"The share of member {member} comes late, or without pieces.")
+            raise ProtocolError("order", f"The share of member {member} is late, or it sent no pieces.")
         self._words[member] = unpack_words(field, self.terms.words, self.terms.bits)
 
     def survivors_list(self) -> bytes:
-        """What everybody whose share is there is sent; from now on it is settled who is in the sum."""
+        """Return the message to every member whose share has arrived; from now on the members of the sum are fixed."""
         self._enough(len(self._words), self.terms.least, "sent shares")
         self.survivors = sorted(self._words)
         return pack("survivors", [pack_numbers(self._sharers), pack_numbers(self.survivors)])
 
     def take_agreement(self, member: int, message: bytes) -> None:
-        """Step 4 of a member."""
+        """Take step 4 of a member."""
         (signature,) = unpack("agreement", message, 1)
         if member not in self.survivors:
             raise ProtocolError("order", f"Member {member} agrees to a sum that it is not in.")
@@ -105,20 +105,20 @@ class SumServer:
         self._agreements[member] = signature
 
     def agreements(self) -> bytes:
-        """What everybody who agreed is sent."""
+        """Return the message to every member that agreed."""
         self._enough(len(self._agreements), self.terms.cohort.threshold, "agreed")
         members = sorted(self._agreements)
         return pack("agreements", [pack_numbers(members), *(self._agreements[member] for member in members)])
 
     def take_reveal(self, member: int, message: bytes) -> None:
-        """Step 5 of a member."""
+        """Take step 5 of a member."""
         pieces = unpack("reveal", message, len(self._sharers))
         if member not in self._agreements or any(len(piece) != PIECE_BYTES for piece in pieces):
-            raise ProtocolError("format", f"Member {member} reveals what it was not asked for.")
+            raise ProtocolError("format", f"Member {member} reveals other pieces than the server asked for.")
         self._revealed[member] = pieces
 
     def open(self) -> np.ndarray:
-        """The sum of the survivors' words, modulo 2^bits; exact, or a ProtocolError."""
+        """Return the exact sum of the survivors' words modulo 2^bits, or raise a ProtocolError."""
         threshold = self.terms.cohort.threshold
         self._enough(len(self._revealed), threshold, "revealed their pieces")
         holders = sorted(self._revealed)[:threshold]
@@ -135,7 +135,7 @@ class SumServer:
         return total & np.uint32(2**self.terms.bits - 1)
 
     def _left_over(self, dropped: int, secret: bytes) -> np.ndarray:
-        """The masks that the survivors share with a member that dropped out: with their signs in the survivors' shares."""
+        """Return the masks that the survivors share with a member that dropped out, with the signs of the survivors' shares."""
         key = X25519PrivateKey.from_private_bytes(secret)
         if key.public_key().public_bytes_raw() != self._mask_public(dropped):
             raise ProtocolError("secret", f"The pieces of member {dropped}'s key do not fit: the sum stays closed.")

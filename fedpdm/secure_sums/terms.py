@@ -1,4 +1,4 @@
-"""What a secure sum is about: who, for what, with how much noise. Every key, signature and mask is bound to it."""
+"""The terms of a secure sum: its members, its purpose and its noise. Every key, signature and mask is bound to them."""
 
 import hashlib
 import json
@@ -21,15 +21,15 @@ class Terms:
     Parameters
     ----------
     job, round
-        Which sum of which training it is; a key is used for one of them only.
+        The training and its round; a key is used for one round only.
     roster
-        The members' identities: Ed25519 public keys in hexadecimal, in rising order. A member's number is its place, from 1 on.
+        The members' identities: Ed25519 public keys in hexadecimal, in rising order. A member's number is its position, from 1.
     settings
         A digest of all settings that the members' work depends on.
     sigma, scale, bits
         A share's noise, and the lattice.
     least, colluding
-        The fewest members in a sum that is opened, and how many may work with the server.
+        The fewest members in an opened sum, and how many may work with the server.
     words
         Coordinates of the sum.
     """
@@ -47,20 +47,20 @@ class Terms:
 
     @property
     def cohort(self) -> Cohort:
-        """Who shares the sum."""
+        """Return the members that share the sum."""
         return Cohort(len(self.roster), self.colluding, len(self.roster) - self.least)
 
     def encode(self) -> bytes:
-        """The invitation of a server."""
+        """Return the server's invitation."""
         return pack("invitation", [json.dumps(asdict(self), sort_keys=True).encode()])
 
     def context(self) -> bytes:
-        """What signatures and keys are bound to: 32 bytes that no other terms have."""
+        """Return 32 bytes that no other terms have; signatures and keys are bound to them."""
         return hashlib.sha256(DOMAIN + self.encode()).digest()
 
     @classmethod
     def decode(cls, message: bytes) -> "Terms":
-        """The terms of an invitation; a ProtocolError if they are not well formed."""
+        """Read the terms of an invitation; raise a ProtocolError if they are not well formed."""
         (field,) = unpack("invitation", message, 1)
         try:
             values = json.loads(field)
@@ -88,7 +88,7 @@ class Terms:
             raise ProtocolError("terms", str(error)) from None
 
     def number_of(self, key: str) -> int:
-        """A member's number, from 1 on."""
+        """Return a member's number, from 1."""
         if key not in self.roster:
             raise ProtocolError("roster", f"The key {key[:16]}... is not on the roster of this sum.")
         return self.roster.index(key) + 1
@@ -100,18 +100,18 @@ def _is_key(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Approval:
-    """What a member agrees to, from its own policy: a server cannot invent members, nor thin out the noise.
+    """The limits that a member agrees to in its own policy: a server can neither invent members nor reduce the noise.
 
     Parameters
     ----------
     keys
         Public keys of all members that may share a sum with this one.
     size
-        The least number of invited members.
+        The fewest invited members.
     colluding
-        At least so many colluding members must be reckoned with in the noise.
+        The fewest colluding members that the noise must allow for.
     dropouts
-        At most so many may be missing in a sum.
+        The most members that may be missing in a sum.
     """
 
     keys: frozenset[str]
@@ -120,7 +120,7 @@ class Approval:
     dropouts: int
 
     def check(self, terms: Terms, own: str) -> None:
-        """A ProtocolError unless these terms are within what was approved."""
+        """Raise a ProtocolError unless the policy approves these terms."""
         strangers = [key for key in terms.roster if key not in self.keys]
         if strangers:
             raise ProtocolError("roster", f"{len(strangers)} members of the roster are not approved: {strangers[0][:16]}...")
@@ -130,7 +130,7 @@ class Approval:
             raise ProtocolError("terms", f"{cohort.members} members are invited, fewer than the {self.size} of the policy.")
         if cohort.colluding < self.colluding:
             raise ProtocolError(
-                "terms", f"The noise reckons with {cohort.colluding} colluding members, the policy with {self.colluding}."
+                "terms", f"The noise allows for {cohort.colluding} colluding members, the policy asks for {self.colluding}."
             )
         if cohort.dropouts > self.dropouts:
             raise ProtocolError("terms", f"{cohort.dropouts} members may be missing, the policy allows {self.dropouts}.")

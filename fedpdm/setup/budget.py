@@ -1,4 +1,4 @@
-"""How a budget is divided: what the schema took, what means and deviations take, and what is left for training."""
+"""How a budget is divided: the cost of the schema, of means and deviations, and the rest for training."""
 
 from fedpdm.config import Config
 from fedpdm.data.schema import Cost
@@ -9,23 +9,52 @@ __all__ = ["after_schema", "standard_multiplier"]
 
 
 def after_schema(config: Config, cost: Cost | None) -> Config:
-    """The settings with the budget that a schema has left for training: (epsilon, delta) of the two add up."""
+    """Return the settings with the budget that a schema has left for training; (epsilon, delta) of the two add up.
+
+    Parameters
+    ----------
+    config : Config
+        The settings, with the whole budget.
+    cost : Cost or None
+        The cost of the schema.
+
+    Returns
+    -------
+    Config
+        The settings, with the rest of the budget.
+
+    Raises
+    ------
+    ConfigError
+        If the schema has used up the budget.
+    """
     if cost is None:
         return config
     p = config.privacy
     epsilon, delta = (p.epsilon or 0.0) - cost.epsilon, p.delta - cost.delta
     if p.relation != "add-remove" or epsilon <= 0 or delta <= 0:
         raise ConfigError(
-            f"The schema was read off the rows with epsilon={cost.epsilon:g}, delta={cost.delta:g} (add-remove), which must be "
-            f"below privacy.epsilon={p.epsilon}, privacy.delta={p.delta:g}, with privacy.relation=add-remove: raise the budget."
+            f"The schema was inferred from the rows with epsilon={cost.epsilon:g}, delta={cost.delta:g} (add-remove). Both "
+            f"must be below privacy.epsilon={p.epsilon}, privacy.delta={p.delta:g}, with privacy.relation=add-remove: "
+            "raise the budget."
         )
     return config.model_copy(update={"privacy": p.model_copy(update={"epsilon": epsilon, "delta": delta})})
 
 
 def standard_multiplier(config: Config) -> float:
-    """The noise multiplier of the release of means and deviations: its share of the budget, as one Gaussian release.
+    """Return the noise multiplier of the release of means and deviations: its share of the budget, as one Gaussian release.
 
-    A person with rows at q clients is in q of them, which counts as q releases.
+    A person with rows at q clients is in q of these releases.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+
+    Returns
+    -------
+    float
+        z.
     """
     p = config.privacy
     assert p.epsilon is not None

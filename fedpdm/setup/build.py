@@ -32,11 +32,11 @@ from fedpdm.setup.cohorts import even_share, sharing_of
 
 __all__ = ["Crowd", "build_setup", "plain_setup", "with_sound_mechanism", "loss_factory"]
 
-PAPER_CLIP = 1.0  # the G of Theorem 1, for which the paper gives no value
+PAPER_CLIP = 1.0  # the G of Theorem 1; the paper gives no value
 
 RIDGE = 1e-3  # share of the mean eigenvalue that is added to the second moments
 
-CURVATURE_FREE = ("every-step", "linearised", "batch-clipped")  # modes that assume nothing about the loss but a clip
+CURVATURE_FREE = ("every-step", "linearised", "batch-clipped")  # modes that need only a clip of the loss's gradients
 
 LossFactory = Callable[..., Loss]
 
@@ -55,7 +55,7 @@ def build_algorithm(config: Config, metric: Array | None = None) -> Algorithm:
     if chosen.name != "mean":
         if "aggregate" not in inspect.signature(row.factory()).parameters:
             raise ConfigError(
-                f"algorithm.aggregate={chosen.name} does not go with algorithm.name={row.name}, whose factory takes no "
+                f"algorithm.aggregate={chosen.name} does not fit algorithm.name={row.name}, whose factory takes no "
                 "aggregate: use mean, or give it that argument (docs/developer/add-an-algorithm.md)."
             )
         options["aggregate"] = chosen.build(config.algorithm)
@@ -63,7 +63,18 @@ def build_algorithm(config: Config, metric: Array | None = None) -> Algorithm:
 
 
 def loss_factory(config: Config) -> LossFactory:
-    """Return the factory `clip -> Loss` of the settings' loss; a loss that contradicts its row is refused."""
+    """Return the factory of the settings' loss; a loss that contradicts its row is refused.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+
+    Returns
+    -------
+    callable
+        `clip -> Loss`.
+    """
     row = LOSSES.row(config.problem.loss)
     make = functools.partial(row.factory(), **row.arguments(config.problem))
     if (found := make().target) != row.target:
@@ -74,12 +85,24 @@ def loss_factory(config: Config) -> LossFactory:
 def build_setup(
     config: Config, federation: Federation, loss: LossFactory | None = None, penalty: Penalty | None = None
 ) -> tuple[Setup, Plan | None]:
-    """Problem, algorithm, local work and mechanism of resolved settings; the plan is that of the sound mechanism.
+    """Build problem, algorithm, local work and mechanism from resolved settings.
 
-    A custom `loss` (see `fedpdm.problem.custom_model`) or `penalty` takes the place of the one that the settings name.
+    Parameters
+    ----------
+    config : Config
+        The settings, resolved (`fedpdm.setup.resolve`).
+    federation : Federation
+        The clients' examples.
+    loss, penalty : optional
+        A custom loss (see `fedpdm.problem.custom_model`) or penalty, which replaces the one of the settings.
+
+    Returns
+    -------
+    Setup, Plan or None
+        The setup, and the plan of the sound mechanism.
     """
     if not config.rounds.participants:
-        raise ConfigError("rounds.participants=0 stands for all clients: resolve the settings first (fedpdm.setup.resolve).")
+        raise ConfigError("rounds.participants=0 means all clients: resolve the settings first (fedpdm.setup.resolve).")
     largest = lambda: float(np.linalg.norm(federation.features, axis=2).max())  # noqa: E731
     make_loss = weighted_loss(config, loss or loss_factory(config), federation)
     if loss and config.problem.class_weights is not None:
@@ -109,7 +132,7 @@ def build_setup(
 
 
 def unit_of(config: Config, federation: Federation) -> str | None:
-    """The name of the unit that a guarantee is about, if it is not one example."""
+    """Return the name of the guarantee's unit, if it is not one example."""
     most = config.privacy.clients_per_unit
     unit = federation.schema.unit_column if federation.schema else None
     if unit is None:
@@ -121,13 +144,13 @@ def unit_of(config: Config, federation: Federation) -> str | None:
         return None
     if most > 1 and config.privacy.trust == "cohorts":
         raise ConfigError(
-            f'privacy.clients_per_unit={most} does not go with privacy.trust="cohorts": rows at several members of one cohort '
+            f'privacy.clients_per_unit={most} does not fit privacy.trust="cohorts": rows at several members of one cohort '
             "add up in one sum, for which there is no bound yet. Keep all rows of one person at one client."
         )
     if federation.clients_per_person > most:
         raise ConfigError(
             f"One {unit} has rows at {federation.clients_per_person} clients, but privacy.clients_per_unit={most}: raise it "
-            "to a public limit that is at least that, or leave rows out."
+            "to a public limit of at least that, or remove rows."
         )
     return unit
 
@@ -140,7 +163,24 @@ def plain_setup(
     penalty: Penalty | None = None,
     metric: Array | None = None,
 ) -> Setup:
-    """Problem, algorithm and local work of these settings, without a mechanism."""
+    """Build problem, algorithm and local work, without a mechanism.
+
+    Parameters
+    ----------
+    config, clients
+        The settings, and the number of clients.
+    largest_norm : callable
+        Returns the largest norm of an example's features.
+    make_loss, penalty : optional
+        Replace those of the settings.
+    metric : Array, optional
+        The metric of the proximal term.
+
+    Returns
+    -------
+    Setup
+        The setup.
+    """
     local, algorithm, p = LocalPlan(**config.local.model_dump()), build_algorithm(config, metric), config.problem
     make_loss = make_loss or loss_factory(config)
     if local.solver == "newton" and not algorithm.weight > p.beta / 2:
@@ -153,7 +193,7 @@ def plain_setup(
 
 
 def moments(federation: Federation) -> Array:
-    """The mean of a a^T over all clients' rows, plus a little of the identity, which makes it safe to invert."""
+    """Return the mean of a a^T over all clients' rows, plus a small multiple of the identity, so that it can be inverted."""
     real = mask(federation.sizes, federation.max_size)
     rows = federation.features[real].astype(np.float64)
     products = rows.T @ rows / len(rows)
@@ -161,7 +201,7 @@ def moments(federation: Federation) -> Array:
 
 
 def build_links(config: Config, largest_norm: Callable[[], float]) -> Links:
-    """Without a bound on the features' norms, their largest norm is taken: then no support cuts more than a share of it."""
+    """Make the links. Without a bound on the features' norms, the largest norm counts as the bound."""
     c = config.compression
     links = Links(**c.model_dump())
     if not links.has_support:
@@ -171,7 +211,7 @@ def build_links(config: Config, largest_norm: Callable[[], float]) -> Links:
 
 
 def with_paper_mechanism(config: Config, setup: Setup, federation: Federation) -> Setup:
-    """Theorems 1 and 2; the latter needs Q b/|D_i| < 1 for every client."""
+    """Add the mechanism of Theorems 1 and 2; the latter needs Q b/|D_i| < 1 for every client."""
     p, r, local, smallest = config.privacy, config.rounds, setup.local, int(federation.sizes.min())
     paper_round_epsilon(
         p.epsilon or math.inf, local.steps, local.batch_size, smallest, r.participants, federation.clients, r.total
@@ -190,7 +230,7 @@ def with_paper_mechanism(config: Config, setup: Setup, federation: Federation) -
 
 
 class Crowd(NamedTuple):
-    """What cohorts must know of all clients."""
+    """Facts about all clients that cohorts need."""
 
     sizes: np.ndarray  # public
     dimension: int  # coordinates of a contribution
@@ -199,7 +239,24 @@ class Crowd(NamedTuple):
 def with_sound_mechanism(
     config: Config, setup: Setup, smallest_client: int, make_loss: LossFactory, crowd: Crowd | None = None
 ) -> tuple[Setup, Plan]:
-    """Clip, noise and participations from the budget alone; the `crowd` is needed where cohorts share the noise."""
+    """Add the sound mechanism: clip, noise and participations from the budget alone.
+
+    Parameters
+    ----------
+    config, setup
+        The settings, and the setup without a mechanism.
+    smallest_client : int
+        The fewest examples of a client.
+    make_loss : callable
+        `clip -> Loss`.
+    crowd : Crowd, optional
+        Facts about all clients; needed if cohorts share the noise.
+
+    Returns
+    -------
+    Setup, Plan
+        The setup with its mechanism, and the plan.
+    """
     p, radius = config.privacy, radius_of(config) or 1.0
     mode = choose_mode(setup.local, p.mode)
     if setup.problem.penalty_by == "subgradient" and mode not in ("linearised", "every-step"):
@@ -219,7 +276,7 @@ def with_sound_mechanism(
         setup = setup._replace(
             problem=setup.problem._replace(loss=loss), local=setup.local._replace(linearised=mode == "linearised")
         )
-        clip *= seen / radius  # of the part of the gradient that the support lets through
+        clip *= seen / radius  # the bound on the part of the gradient within the support
     sharing = _sharing(config, crowd, mode)
     share = even_share(config, sharing.cohort if sharing else None)
     plan = plan_sound(
@@ -250,11 +307,11 @@ def _sharing(config: Config, crowd: Crowd | None, mode: str) -> Sharing | None:
 
 
 def require_clip(loss: str, clip: float | None, mode: str) -> None:
-    """Refuse what has no proof for a loss of which nothing is known but a clip on each example's gradient."""
+    """Refuse modes without a proof for a loss that has a clip on each example's gradient and no other known property."""
     if mode not in CURVATURE_FREE:
         raise ConfigError(
-            f"privacy.mode={mode!r} rests on the curvature of the loss, of which nothing is known for {loss!r} with clipped "
-            f"gradients: set privacy.mode to one of {', '.join(CURVATURE_FREE)} (and local.batch_size=0 for the first two)."
+            f"privacy.mode={mode!r} needs the curvature of the loss, which is unknown for {loss!r} with clipped gradients: set "
+            f"privacy.mode to one of {', '.join(CURVATURE_FREE)} (and local.batch_size=0 for the first two)."
         )
     if clip is None:
         raise ConfigError(f"Nothing bounds one example's gradient of {loss!r}: set privacy.clip, for instance 1.0.")

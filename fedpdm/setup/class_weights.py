@@ -1,4 +1,4 @@
-"""What an example of each class counts."""
+"""The weights of classes in the loss."""
 
 from collections.abc import Callable
 
@@ -13,14 +13,29 @@ __all__ = ["balanced_weights", "weighted_loss"]
 
 
 def weighted_loss(config: Config, make_loss: Callable[..., Loss], federation: Federation | None = None) -> Callable[..., Loss]:
-    """The loss of the settings with the weights that they name; without a federation they must be numbers."""
+    """Return the loss of the settings with its class weights.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+    make_loss : callable
+        The factory of the loss.
+    federation : Federation, optional
+        The rows that "balanced" counts; without it weights must be numbers.
+
+    Returns
+    -------
+    callable
+        The factory of the weighted loss.
+    """
     weights = config.problem.class_weights
     if weights is None:
         return make_loss
     if weights == "balanced":
         if federation is None:
             raise ConfigError(
-                'problem.class_weights="balanced" counts the classes of all rows, which nobody sees in a deployment: give '
+                'problem.class_weights="balanced" counts the classes of all rows, which a deployment cannot do: give '
                 "weights, for instance problem.class_weights=[0.1, 1.0]"
             )
         weights = balanced_weights(federation)
@@ -32,7 +47,18 @@ def weighted_loss(config: Config, make_loss: Callable[..., Loss], federation: Fe
 
 
 def balanced_weights(federation: Federation) -> list[float]:
-    """n/(classes times n_k), as scikit-learn has them; n counts rows, or persons. A class without rows has weight 1."""
+    """Return n/(classes times n_k) for each class, as in scikit-learn.
+
+    Parameters
+    ----------
+    federation : Federation
+        The rows; n counts rows, or persons.
+
+    Returns
+    -------
+    list of float
+        The weights; a class without rows has weight 1.
+    """
     real = mask(federation.sizes, federation.max_size)
     each = None if federation.weights is None else federation.weights[real]
     counts = np.bincount(federation.labels[real], each, minlength=federation.classes).astype(np.float64)

@@ -1,4 +1,4 @@
-"""From settings to cohorts that share their noise, and what is refused with them."""
+"""From settings to cohorts that share their noise, and the settings that do not fit them."""
 
 import numpy as np
 
@@ -13,7 +13,20 @@ __all__ = ["cohort_of", "even_share", "sharing_of"]
 
 
 def cohort_of(config: Config, clients: int) -> Cohort:
-    """The cohort that these settings ask for."""
+    """Return the cohort of these settings.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+    clients : int
+        Number of clients.
+
+    Returns
+    -------
+    Cohort
+        The cohort.
+    """
     c = config.cohorts
     size = c.size or clients
     if size > clients:
@@ -22,7 +35,20 @@ def cohort_of(config: Config, clients: int) -> Cohort:
 
 
 def even_share(config: Config, cohort: Cohort | None) -> int:
-    """Participations of a client when clients, or whole cohorts, take turns evenly."""
+    """Return the participations of a client if clients, or whole cohorts, take turns evenly.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+    cohort : Cohort or None
+        The cohort, if cohorts share the noise.
+
+    Returns
+    -------
+    int
+        The number of participations.
+    """
     r, clients = config.rounds, config.data.clients
     how = {"rounds": r.total, "all_first": r.all_first}
     if cohort is None:
@@ -35,15 +61,37 @@ def even_share(config: Config, cohort: Cohort | None) -> int:
 
 
 def sharing_of(config: Config, sizes: np.ndarray, dimension: int, mode: str) -> Sharing:
-    """How these settings share the noise; a ConfigError where Theorem S1 does not cover them."""
+    """Return how these settings share the noise.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+    sizes : ndarray
+        The public sizes of all clients.
+    dimension : int
+        Coordinates of a contribution.
+    mode : str
+        privacy.mode.
+
+    Returns
+    -------
+    Sharing
+        The cohort and its lattice.
+
+    Raises
+    ------
+    ConfigError
+        If Theorem S1 does not cover the settings.
+    """
     name, c = config.algorithm.name, config.cohorts
     cohort = cohort_of(config, len(sizes))
     if c.members == "new" and not ALGORITHMS.row(name).stateless:
         stateless = ", ".join(row.name for row in ALGORITHMS.values() if row.stateless)
         raise ConfigError(
-            f'cohorts.members="new" does not go with algorithm.name={name}, which keeps a state from round to round: a cohort '
-            "that exists once has none, and states of single members let a server take noise back by changing the cohort "
-            f'(docs/secure-sums.md, section 5): use "fixed", or one of {stateless}.'
+            f'cohorts.members="new" does not fit algorithm.name={name}, which keeps a state from round to round: a new cohort '
+            "has none, and with states of single members a server could remove noise by changing the cohort "
+            f'(docs/secure-sums.md, section 5). Use "fixed", or one of {stateless}.'
         )
     if c.members == "new" and config.rounds.sampling != "cycle":
         raise ConfigError(
@@ -52,13 +100,13 @@ def sharing_of(config: Config, sizes: np.ndarray, dimension: int, mode: str) -> 
         )
     if mode == "every-step":
         raise ConfigError(
-            'privacy.mode="every-step" noises every local step, which would take a secure sum in every step: use '
+            'privacy.mode="every-step" adds noise in every local step, which would need a secure sum in every step: use '
             "linearised (with local.batch_size=0), or another mode."
         )
     k = config.compression
     if k.uplink < 1 and k.kind not in ("shared-randk", "public-topk"):
         raise ConfigError(
-            f"compression.kind={k.kind} lets every member send coordinates of its own: they have no common sum, and which ones "
-            "they are would show a single member. Use shared-randk or public-topk, or compression.uplink=1.0."
+            f"compression.kind={k.kind} lets every member choose its coordinates: they have no common sum, and the choice "
+            "would reveal a single member. Use shared-randk or public-topk, or compression.uplink=1.0."
         )
     return Sharing(cohort, c.budget, dimension, np.asarray(sizes), c.bits, c.scale)

@@ -17,11 +17,11 @@ __all__ = ["Sizes", "by_rule", "signal", "rule", "sizes_of", "verdict", "warning
 TRAVEL_PER_SIGNAL, LEAST_TRAVEL, MOST_TRAVEL = 10.0, 100.0, 1000.0
 STEP, LEAST_ROUNDS, MOST_ROUNDS = 4.0, 25, 250
 CLIP = 0.7  # of the loss's own bound
-ENOUGH, TOO_LITTLE = 10.0, 3.0  # signals where made-up tables lose little, and much, of their AUC; few were below 3
+ENOUGH, TOO_LITTLE = 10.0, 3.0  # signals at which made-up tables lose little, and much, of their AUC; few were below 3
 
 
 class Sizes(NamedTuple):
-    """What is public about a table: rows of every client, features (the bias included), and classes."""
+    """The public facts about a table: rows of every client, features (the bias included), and classes."""
 
     rows: np.ndarray
     features: int
@@ -29,14 +29,38 @@ class Sizes(NamedTuple):
 
 
 def sizes_of(federation: Federation) -> Sizes:
-    """The public sizes of a federation."""
+    """Return the public sizes of a federation.
+
+    Parameters
+    ----------
+    federation : Federation
+        The clients' rows.
+
+    Returns
+    -------
+    Sizes
+        The sizes.
+    """
     return Sizes(federation.slots.astype(float), federation.features.shape[2], federation.classes)
 
 
 def signal(sizes: Sizes, epsilon: float, delta: float, relation: str = "add-remove") -> float:
-    r"""$S = \mu / (m \sqrt{\sum_i w_i^2/n_i^2})$: how far what rows say stands above the noise, for m features.
+    r"""Return the signal $S = \mu / (m \sqrt{\sum_i w_i^2/n_i^2})$: the information of the rows relative to the noise.
 
-    $\mu$ is that of the whole budget, $w_i$ are the clients' shares, $n_i$ their rows. For one client it is $\mu n/m$.
+    $\mu$ is that of the whole budget, m the number of features, $w_i$ are the clients' shares, $n_i$ their rows. For one client
+    it is $\mu n/m$.
+
+    Parameters
+    ----------
+    sizes : Sizes
+        The public sizes.
+    epsilon, delta, relation
+        The budget.
+
+    Returns
+    -------
+    float
+        S.
     """
     mu = gdp_mu(epsilon, delta) / (2 if relation == "replace-one" else 1)
     weights = precisions(sizes.rows, sizes.classes * sizes.features, mu)
@@ -45,13 +69,24 @@ def signal(sizes: Sizes, epsilon: float, delta: float, relation: str = "add-remo
 
 
 def rule(found: float) -> dict[str, dict[str, Any]]:
-    """The settings for a signal S: how far to go in all, in how many rounds, and the clip; by section and key."""
+    """Return the settings for a signal S: the length of all steps together, the number of rounds, and the clip.
+
+    Parameters
+    ----------
+    found : float
+        S.
+
+    Returns
+    -------
+    dict
+        Values by section and key.
+    """
     travel = min(max(TRAVEL_PER_SIGNAL * found, LEAST_TRAVEL), MOST_TRAVEL)
     rounds = min(max(math.ceil(travel / STEP), LEAST_ROUNDS), MOST_ROUNDS)
     step = float(f"{travel / rounds:.4g}")
     return {
         "algorithm": {"rho": 1 / step},
-        "local": {"steps": 1, "step_size": step / 2},  # so that kappa is 1/2, and a round is a step of 1/rho
+        "local": {"steps": 1, "step_size": step / 2},  # then kappa is 1/2, and a round is a step of 1/rho
         "rounds": {"total": rounds},
         "privacy": {"mode": "linearised", "clip": CLIP * 2**0.5},
         "metrics": {"released": "averaged"},
@@ -59,7 +94,18 @@ def rule(found: float) -> dict[str, dict[str, Any]]:
 
 
 def by_rule(config: Config, federation: Federation) -> Config:
-    """The settings with what the rule gives for those that are not given, if they ask for it."""
+    """Fill in settings by the rule, if privacy.defaults is "rule". Settings that the user gave stay.
+
+    Parameters
+    ----------
+    config, federation
+        The settings and the clients' rows.
+
+    Returns
+    -------
+    Config
+        The settings.
+    """
     p = config.privacy
     if p.defaults != "rule":
         return config
@@ -75,7 +121,18 @@ def by_rule(config: Config, federation: Federation) -> Config:
 
 
 def warning(config: Config, federation: Federation) -> str | None:
-    """What to say before a run whose budget is too small for its table, if the rule made its settings."""
+    """Return a warning before a run whose budget is too small for its table, if the rule made its settings.
+
+    Parameters
+    ----------
+    config, federation
+        The settings and the clients' rows.
+
+    Returns
+    -------
+    str or None
+        The warning.
+    """
     p = config.privacy
     if p.defaults != "rule" or p.epsilon is None:
         return None
@@ -83,7 +140,18 @@ def warning(config: Config, federation: Federation) -> str | None:
 
 
 def verdict(sizes: Sizes, epsilon: float, delta: float, relation: str = "add-remove") -> str | None:
-    """Words for a budget that is too small for these sizes, with what would suffice; None: it is not."""
+    """Return a sentence about a budget that is too small for these sizes, with one that would be enough.
+
+    Parameters
+    ----------
+    sizes, epsilon, delta, relation
+        As in `signal`.
+
+    Returns
+    -------
+    str or None
+        The sentence; None if the budget is large enough.
+    """
     found = signal(sizes, epsilon, delta, relation)
     if found >= ENOUGH:
         return None

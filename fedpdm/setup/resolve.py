@@ -1,4 +1,4 @@
-"""Settings as they run: every number that depends on the data is put in, once, before anything is built."""
+"""Settings as they run: every number that depends on the data is filled in, once, before anything is built."""
 
 from fedpdm.config import Config
 from fedpdm.data.federation import Federation
@@ -9,9 +9,9 @@ __all__ = ["resolve"]
 
 
 def resolve(config: Config, federation: Federation | None = None) -> Config:
-    """The settings with the numbers of clients and participants that 0 and "column" stand for, and with those of the rule.
+    """Fill in the numbers of clients and participants for 0 and "column", and the settings of the rule.
 
-    Resolved settings stay as they are, so a run that is resumed has the same ones.
+    Resolved settings do not change again, so a resumed run has the same ones.
 
     Parameters
     ----------
@@ -19,6 +19,11 @@ def resolve(config: Config, federation: Federation | None = None) -> Config:
         The settings as they were written.
     federation : Federation, optional
         The clients of a simulation. Without it (a deployment) `data.clients` is the number of clients.
+
+    Returns
+    -------
+    Config
+        The resolved settings.
     """
     column = federation is not None and config.data.partition == "column"
     clients = federation.clients if federation is not None and column else config.data.clients

@@ -14,11 +14,21 @@ __all__ = ["standardised"]
 
 
 def standardised(config: Config, federation: Federation) -> Federation:
-    """The federation with its features standardised, if the settings ask for it; `federation.standard` says how.
+    """Standardise the features of a federation, if the settings ask for it; `federation.standard` describes how.
 
-    Under the sound mechanism means and deviations are a noised release (`fedpdm.privacy.standard_release`), and training rows
-    are cut to norm 1 behind it; test rows are not, as the model that is kept is one of the features as they were
-    (`Standard.fold`), whatever their norm.
+    Under the sound mechanism, means and deviations are a noised release (`fedpdm.privacy.standard_release`), and training rows
+    are cut to norm 1 after it. Test rows are not cut: the saved model is for the original features (`Standard.fold`), of any
+    norm.
+
+    Parameters
+    ----------
+    config, federation
+        The settings and the clients' rows.
+
+    Returns
+    -------
+    Federation
+        The standardised rows, or the same federation.
     """
     if not config.data.standardise or federation.standard is not None:
         return federation
@@ -27,7 +37,7 @@ def standardised(config: Config, federation: Federation) -> Federation:
     if config.privacy.mechanism != "sound" or federation.schema is None or config.data.features != "raw":
         raise ConfigError(
             'data.standardise=true with privacy needs privacy.mechanism="sound", a table with a schema and '
-            'data.features="raw", since the release rests on features in [0, 1]: set data.standardise=false.'
+            'data.features="raw", because the release needs features in [0, 1]: set data.standardise=false.'
         )
     clients = [federation.features[i, :size] for i, size in enumerate(federation.sizes)]
     z = standard_multiplier(after_schema(config, federation.schema.cost))
@@ -40,7 +50,7 @@ def standardised(config: Config, federation: Federation) -> Federation:
 
 
 def with_standard(federation: Federation, standard: Standard, radius: float | None) -> Federation:
-    """The same rows, mapped, those to train on cut to the radius (without the bias); padding stays zero."""
+    """Map the rows, and cut training rows to the radius (without the bias); padding stays zero."""
     real = mask(federation.sizes, federation.max_size)
     features = np.zeros_like(federation.features)
     rows = standard.apply(federation.features[real])

@@ -23,7 +23,7 @@ def band(axis: Any, x: Sequence[float], curves: Sequence[Sequence[float]], label
     Parameters
     ----------
     axis : matplotlib Axes
-        Where to draw.
+        The axes to draw on.
     x : sequence of float
         Positions.
     curves : sequence of sequences

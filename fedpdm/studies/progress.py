@@ -8,7 +8,7 @@ from rich.console import Console
 __all__ = ["CellProgress"]
 
 PLAIN_SECONDS = 5.0
-CACHED_SECONDS = 0.02  # a cell that comes sooner was not run but read
+CACHED_SECONDS = 0.02  # a faster cell was read, not run
 
 
 class CellProgress:
@@ -27,7 +27,7 @@ class CellProgress:
             print(file=sys.stderr)
 
     def step(self, name: str) -> None:
-        """One more cell is there."""
+        """Count one more finished cell."""
         now = time.monotonic()
         took, self._last = now - self._last, now
         self._done += 1

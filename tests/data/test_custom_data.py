@@ -307,7 +307,7 @@ def test_rows_of_bounded_scaling_have_norm_one_at_most(hospital):
 def test_a_schema_from_private_rows_is_refused_with_the_way_out(hospital):
     with pytest.raises(ConfigError) as error:
         build_federation(table_config(hospital, preset="private-table"), progress=False)
-    assert "must not be read off the private rows" in str(error.value)
+    assert "must not come from the private rows" in str(error.value)
     assert "fedpdm data schema" in str(error.value)
     assert "--schema" in str(error.value)
 
@@ -330,7 +330,7 @@ def test_the_schema_that_is_printed_can_be_used(hospital, tmp_path, monkeypatch,
     path.write_text(printed)
     assert read_schema(path).client == "hospital"
     config = table_config(hospital, f"data.schema_file={json.dumps(str(path))}", preset="private-table")
-    with pytest.raises(ConfigError, match="read off the rows"):  # as it is, its bounds tell about the rows
+    with pytest.raises(ConfigError, match="inferred from the rows"):  # its bounds still come from the rows
         build_federation(config, progress=False)
     lines = [line for line in printed.splitlines() if not line.startswith("from_rows")]
     assert len(lines) == len(printed.splitlines()) - 1
@@ -422,5 +422,5 @@ def test_a_feature_map_that_is_asked_for_takes_the_place_of_the_preset_s_scaling
     config = load_config("table", [f"data.name={name}", "data.label=ill", "data.features=auto"])
     assert config.data.scaling == "none"
     assert build_federation(config, progress=False).features.shape[2] > 4
-    with pytest.raises(ConfigError, match="does not go with"):
+    with pytest.raises(ConfigError, match="exclude each other"):
         load_config("table", ["data.features=auto", "data.scaling=bounded"])

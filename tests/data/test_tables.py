@@ -165,7 +165,7 @@ def test_constants_are_ignored_and_said():
     schema, notes = infer_schema(table_from_columns({**columns, "y": [0, *[1] * (rows - 1)]}), "y")
     assert schema.columns["id"] == schema.columns["one"] == Ignored()
     assert notes == (
-        "one: ignored, since it is 1 in every row",
+        "one: ignored, because it is 1 in every row",
         "left out, as it looks like an id or a name: id (51 different words) (to keep one, write it into a schema)",
     )
 
@@ -178,7 +178,7 @@ MISTAKES = {
     "mixed types": ("age,y\n40,a\n51,b\nunknown,a\n", {"label": "y"}, "row 3 is 'unknown', which is not a number"),
     "empty file": ("", {"label": "y"}, "is empty"),
     "no rows": ("a,y\n", {"label": "y"}, "has no rows"),
-    "two of one name": ("a,a,y\n1,2,3\n", {"label": "y"}, "two columns are called 'a'"),
+    "two of one name": ("a,a,y\n1,2,3\n", {"label": "y"}, "two columns have the name 'a'"),
     "ragged": ("a,y\n1,2\n3,4,5\n", {"label": "y"}, "line 3 has 3 fields, but the line of column names 2"),
     "nothing to learn from": ("y,a\n0,1\n1,1\n", {"label": "y"}, "no column to learn from"),
 }

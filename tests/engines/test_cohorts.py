@@ -181,8 +181,8 @@ def test_a_common_support_goes_into_a_sum(kind):
     ("more", "reason"),
     [
         (["compression.uplink=0.5", "compression.kind=noisy-topk"], "no common sum"),
-        (["cohorts.members=new"], "take noise back"),
-        (["cohorts.members=new", "algorithm.name=scaffold"], "take noise back"),
+        (["cohorts.members=new"], "remove noise"),
+        (["cohorts.members=new", "algorithm.name=scaffold"], "remove noise"),
         (["cohorts.members=new", "algorithm.name=fedavg", "rounds.sampling=uniform"], "sampling=cycle"),
         (["privacy.mode=every-step"], "a secure sum in every step"),
         (["cohorts.size=9"], "more than the 8 clients"),

@@ -156,7 +156,7 @@ def test_a_job_for_bare_arrays_and_one_from_its_run(tmp_path: Path) -> None:
         'label = "y"\nclasses = ["no", "yes"]\nfrom_rows = true\n[columns.x]\nkind = "number"\nlow = 0.0\nhigh = 1.0\n'
     )
     refused = run(app, ["flower", "init", str(tmp_path / "third"), *chosen, "--slots", "30", "--schema", str(schema)])
-    assert "was read off rows" in str(refused.exception)
+    assert "was inferred from rows" in str(refused.exception)
     assert not (tmp_path / "third").exists()
 
 
@@ -170,7 +170,7 @@ def test_a_job_that_is_removed_is_not_answered_and_stays_spent(tmp_path: Path) -
     for wrong in ("", "0000", "g"):
         assert "holds" in str(run(app, ["flower", "remove", wrong, *folder]).exception)
     before = spends(node)
-    assert "stays spent" in run(app, ["flower", "remove", jobs[0].digest[:12], *folder]).output
+    assert "stays in the ledger" in run(app, ["flower", "remove", jobs[0].digest[:12], *folder]).output
     assert held_digests(node.state_dir) == [jobs[1].digest]
     assert not list((node.state_dir / "examples").glob("*.npz"))
     assert answer(node, request).refused == "job"

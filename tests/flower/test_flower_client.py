@@ -530,5 +530,5 @@ def test_a_table_is_encoded_by_the_jobs_schema_whatever_rows_a_node_has(tmp_path
 
 def test_a_job_cannot_name_a_file_of_the_node() -> None:
     for name in ("/etc/passwd", "../secret.csv", "sklearn:wine"):
-        with pytest.raises(ConfigError, match="reads its own data-path alone"):
+        with pytest.raises(ConfigError, match="reads only its own data-path"):
             job_of(config=configure().model_copy(update={"data": configure().data.model_copy(update={"name": name})}))

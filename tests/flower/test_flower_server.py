@@ -214,7 +214,7 @@ def test_the_run_config_names_a_job_and_says_what_is_wrong(tmp_path: Path) -> No
     read, options = read_run_config(named | {"flower.timeout": 5, "flower.data_dir": ""})
     assert (read.digest, options.timeout) == (job.digest, 5.0)
     for wrong, words in (
-        (named | {"rounds.total": 7}, "rounds.total: what is trained stands in the job's file"),
+        (named | {"rounds.total": 7}, "rounds.total: the settings of the training are in the job's file"),
         ({"flower.job": str(path)}, "flower.out"),
         (named | {"flower.loud": "x"}, "flower.loud"),
         (named | {"flower.job": str(tmp_path / "none")}, "cannot be read"),

@@ -93,7 +93,7 @@ def test_a_job_through_server_app_and_client_app(tmp_path: Path, caplog: pytest.
     grid = OneProcess(tmp_path, {11: 0, 12: 1, 13: 2})
     summary = train(grid, run_config(grid))
     assert summary["messages_used"] == 9
-    assert "client 2 is there" in caplog.text
+    assert "client 2 is connected" in caplog.text
     assert "round 3 of 3: 3 messages used, 0 missing" in caplog.text
     again = train(grid, run_config(grid))
     assert again == summary, "a finished run is left alone"

@@ -567,7 +567,7 @@ def test_certified_needs_strong_convexity():
         ({"local.batch_size": 30, "local.steps": 10}, r"goes over the data more than once"),
         ({"local.tolerance": 0.01, "privacy.mode": "contractive"}, r"does not fit"),
         ({"problem.penalty_by": "subgradient", "problem.gamma": 0.01}, r"steps that jump at zero"),
-        ({"problem.penalty_by": "subgradient", "problem.penalty": "l0"}, r"no slope everywhere"),
+        ({"problem.penalty_by": "subgradient", "problem.penalty": "l0"}, r"needs a slope everywhere"),
         ({"privacy.mechanism": "paper"}, r"batch_size=0"),
         ({"privacy.mechanism": "paper", "local.batch_size": 40}, r"at most \d steps"),
     ],

@@ -118,7 +118,7 @@ def test_two_lists_of_survivors_never_both_find_enough_signatures():
 def test_survivors_must_be_enough_hold_pieces_and_include_the_member():
     cases = [
         ([1, 2, 3, 4, 5], [1, 2, 3], "fewer than 4"),
-        ([1, 2, 3, 4, 5], [2, 3, 4, 5], "without this one"),
+        ([1, 2, 3, 4, 5], [2, 3, 4, 5], "The sum lacks this member"),
         ([1, 2, 3, 4], [1, 2, 3, 4], "other members"),
     ]
     for sharers, survivors, reason in cases:
@@ -194,7 +194,7 @@ def test_a_wrong_piece_closes_the_sum_instead_of_spoiling_it():
     [
         ({"keys": frozenset()}, "not approved"),
         ({"size": 6}, "fewer than the 6"),
-        ({"colluding": 2}, "the policy with 2"),
+        ({"colluding": 2}, "the policy asks for 2"),
         ({"dropouts": 0}, "the policy allows 0"),
     ],
 )

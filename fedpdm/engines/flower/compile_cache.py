@@ -1,4 +1,4 @@
-"""Compiled programs on disk: a process that lives for one message would else spend most of its time on compiling."""
+"""Compiled programs on disk: without them, a process for one message would spend most of its time on compilation."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,13 @@ __all__ = ["use_compile_cache"]
 
 
 def use_compile_cache(folder: Path) -> None:
-    """Keep what is compiled in `folder`/compiled, or where JAX_COMPILATION_CACHE_DIR says; it may be deleted at any time."""
+    """Store compiled programs in `folder`/compiled, or in JAX_COMPILATION_CACHE_DIR; you may delete them at any time.
+
+    Parameters
+    ----------
+    folder : Path
+        The state folder.
+    """
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(folder / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -1,4 +1,4 @@
-"""Everything that a federation needs before it starts: the job, a policy to change, and the Flower app, in one folder."""
+"""The files of a federation before it starts: the job, a policy to change, and the Flower app, in one folder."""
 
 import json
 import tempfile
@@ -20,14 +20,14 @@ __all__ = ["Arrays", "job_from", "write_job", "write_app", "POLICY"]
 
 
 class Arrays(NamedTuple):
-    """What bare arrays stand for."""
+    """The names for bare arrays."""
 
-    classes: list[str]  # what label 0, 1, ... means
+    classes: list[str]  # names of the labels 0, 1, ...
     features: list[str]  # the columns
 
 
-POLICY = """# What this client agrees to. Whatever goes beyond it is refused; `fedpdm flower status` says what and why.
-[budget]                       # all that this client's examples may ever cost, in all jobs together
+POLICY = """# The terms of this client. A request beyond them is refused; `fedpdm flower status` lists refusals with reasons.
+[budget]                       # the most that this client's examples may ever cost, in all jobs together
 epsilon = {epsilon}
 delta = {delta}
 relation = "{relation}"
@@ -41,7 +41,7 @@ mechanisms = ["{mechanism}"]       # "none" would let messages leave without any
 noise = ["{noise}"]             # "simulation" would protect nothing
 
 [limits]
-noise_multiplier_min = {least_noise}     # least noise over the sensitivity, per participation
+noise_multiplier_min = {least_noise}     # smallest noise over the sensitivity, per participation
 participations_max = {participations}        # in one job
 steps_max = {steps}
 step_size_max = {step_size}
@@ -59,22 +59,27 @@ def job_from(
     evaluation: Evaluation | None = None,
     data_dir: Path | None = None,
 ) -> Job:
-    """A job from a run folder, a preset or a settings file.
+    """Make a job from a run folder, a preset or a settings file.
 
     Parameters
     ----------
     source, settings
         A run's folder, a preset's name or a TOML file; and `KEY=VALUE` settings.
     slots
-        The public number of places for rows at every client. Known data sets tell it themselves, and so does the run of a job.
+        The public number of places for rows at every client. Known data sets, and the run of a job, need none.
     schema
-        Of an own table; a run's folder has it.
+        The schema of your own table; a run's folder has it.
     arrays
-        For own data without a schema, in NPZ files of `features` and `labels`; the run of such a job has it.
+        For your own data without a schema, in NPZ files of `features` and `labels`; the run of such a job has it.
     noise, evaluation
         As in `Job`.
     data_dir
-        Where the files of known data sets are.
+        The folder of the files of known data sets.
+
+    Returns
+    -------
+    Job
+        The job.
     """
     config, table = _read_source(source, settings)
     table = read_schema(schema) if schema else table
@@ -121,7 +126,7 @@ def _without_client(table: Schema) -> dict[str, Any]:
 
 
 def _for_nodes(config: Config) -> Config:
-    """The settings of a simulation, without what only a simulation needs: the file, its schema and how rows are dealt."""
+    """Return the settings of a simulation without its file, its schema and its partition, which only a simulation needs."""
     values = config.model_dump()
     unset = dict.fromkeys(("label", "client_column", "schema_file", "test_share", "test_file"))
     values["data"] |= {key: value for key, value in unset.items() if key in values["data"]} | {
@@ -141,9 +146,24 @@ def _known_job(config: Config, slots: int | None, data_dir: Path | None, others:
 
 
 def write_job(folder: Path, job: Job, *, out: str, data_dir: Path | None = None) -> Path:
-    """Write job.toml, policy.toml, schema.toml (of a table) and the Flower app into a new folder; returns the job's file."""
+    """Write job.toml, policy.toml, schema.toml (of a table) and the Flower app into a new folder.
+
+    Parameters
+    ----------
+    folder, job
+        The folder and the job.
+    out : str
+        The run folder on the server.
+    data_dir : Path, optional
+        The folder of data files on the server.
+
+    Returns
+    -------
+    Path
+        The job's file.
+    """
     if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: name another folder.")
+        raise UserError(f"{folder} is not empty: choose another folder.")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder.absolute() / "job.toml"
     atomic_write(path, job_toml(job).encode())
@@ -156,7 +176,7 @@ def write_job(folder: Path, job: Job, *, out: str, data_dir: Path | None = None)
 
 
 def policy_for(job: Job) -> str:
-    """A policy that holds this job once, and not much more."""
+    """Return a policy that allows this job once, and not much more."""
     config, plan = job.config, job.setup[1]
     privacy = config.privacy
     epsilon = (privacy.epsilon or 1.0) + (job.evaluation.epsilon if job.evaluation else 0.0)
@@ -175,7 +195,20 @@ def policy_for(job: Job) -> str:
 
 
 def write_app(folder: Path, options: dict[str, Any]) -> Path:
-    """A Flower app, which is a pyproject.toml and nothing else: its parts are in this package. `options` are the server's."""
+    """Write a Flower app: only a pyproject.toml, since this package contains its parts.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the app.
+    options : dict
+        The server's options.
+
+    Returns
+    -------
+    Path
+        The folder.
+    """
     document = {
         "project": {
             "name": "fedpdm-app",

@@ -1,7 +1,7 @@
-"""A job: all that is agreed on before training, in one file with one digest, which server and clients hold alike.
+"""A job: the whole agreement before training, in one file with one digest. Server and clients hold the same file.
 
 The file `job.toml` has the full settings, the public number of slots, the names of features and classes, the schema of a table,
-and what clients are asked to evaluate. A request names the digest and nothing else of it, so a server cannot change a setting.
+and the evaluation by clients. A request contains only the digest, so a server cannot change a setting.
 """
 
 import hashlib
@@ -37,26 +37,26 @@ MOST_NUMBERS = 2**28  # slots * features: a gigabyte of float32
 
 
 class Evaluation(Section):
-    """What clients tell about the model: noised counts over rows that they hold out."""
+    """The clients' evaluation of the model: noised counts over rows that they hold out."""
 
     share: float = Field(default=0.2, gt=0, lt=1, description="share of every client's rows that is held out for it")
     every: int = Field(default=0, ge=0, description="rounds between two evaluations; 0: one, after the last round")
-    epsilon: float = Field(gt=0, le=1000, description="what all evaluations cost a client, at the delta of the training")
+    epsilon: float = Field(gt=0, le=1000, description="the cost of all evaluations for a client, at the delta of the training")
     bins: int = Field(default=10, ge=1, le=100, description="bins of the calibration curve")
 
     def rounds(self, total: int) -> list[int]:
-        """After which rounds (counted from 1) clients are asked."""
+        """Return the rounds (counted from 1) after which clients are asked."""
         every = self.every or total
         return sorted({*range(every, total + 1, every), total})
 
     def noise_multiplier(self, config: Config) -> float:
-        """Noise over sensitivity of one evaluation."""
+        """Return noise over sensitivity of one evaluation."""
         times = len(self.rounds(config.rounds.total))
         return noise_multiplier_for(self.epsilon, config.privacy.delta, times, config.privacy.relation)
 
 
 class Job(Section):
-    """One training, as everybody who takes part holds it. `digest` names it."""
+    """One training, as every participant holds it. `digest` names it."""
 
     format: Literal[1] = Field(default=1, description="of this file")
     id: str = Field(pattern=r"^[0-9a-f]{32}$", description="drawn when the job was made: no two jobs are the same")
@@ -64,7 +64,7 @@ class Job(Section):
         default="secure", description='"simulation": for public data, protects nothing'
     )
     slots: int = Field(ge=1, le=MOST_SLOTS, description="public number of places for rows at every client; n of every bound")
-    classes: list[str] = Field(min_length=2, max_length=10_000, description="what label 0, 1, ... means")
+    classes: list[str] = Field(min_length=2, max_length=10_000, description="names of the labels 0, 1, ...")
     features: list[str] = Field(min_length=1, max_length=1_000_000, description="the columns before the public map")
     settings: Config
     table: Schema | None = None
@@ -73,20 +73,20 @@ class Job(Section):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if is_table(self.settings.data.name):
-            raise ValueError(f"data.name={self.settings.data.name} is a file: a node reads its own data-path alone")
+            raise ValueError(f"data.name={self.settings.data.name} is a file, but a node reads only its own data-path")
         if self.settings.data.basis not in ("none", "auto", *DRAWINGS):
             raise ValueError(
-                f"data.basis={self.settings.data.basis} is a file, which is no part of a job: use one of the drawings"
+                f"data.basis={self.settings.data.basis} is a file, and a job contains no files: use one of the drawings"
             )
         if self.table is not None and (self.classes, tuple(self.features)) != (self.table.classes, self.table.feature_names):
-            raise ValueError("classes and features are not those of the schema in [table]")
+            raise ValueError("classes and features differ from those of the schema in [table]")
         if self.evaluation is not None and self.settings.privacy.mechanism != "sound":
             raise ValueError('[evaluation] needs privacy.mechanism="sound": its counts are noised like every other release')
         return self
 
     @cached_property
     def config(self) -> Config:
-        """The settings, with the number of participants that 0 stands for."""
+        """The settings, with the number of participants that 0 means."""
         return resolve(self.settings)
 
     @cached_property
@@ -97,23 +97,23 @@ class Job(Section):
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all of it."""
+        """The SHA-256 of the whole job."""
         return _digest(self.model_dump(mode="json"))
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
-        """The model's columns, behind the public map."""
+        """The model's columns, after the public map."""
         data = self.settings.data
         return tuple(make_map(data.features, self.features, options_of(data)).names(self.features))
 
     @property
     def width(self) -> int:
-        """How many columns the model has."""
+        """The number of the model's columns."""
         return len(self.feature_names)
 
     @property
     def widest(self) -> int:
-        """A bound on the width that takes neither time nor memory."""
+        """A bound on the width that needs neither time nor memory."""
         data = self.settings.data
         if data.features == "fourier":
             return options_of(data)["fourier_count"] + 1
@@ -128,26 +128,48 @@ class Job(Section):
 
 
 def check_table(schema: Schema) -> None:
-    """Refuse a schema by which no node reads its rows: one that tells about rows, or counts persons."""
+    """Refuse a schema that no node may use: one that comes from rows, or counts persons.
+
+    Parameters
+    ----------
+    schema : Schema
+        The schema of the job.
+
+    Raises
+    ------
+    ConfigError
+        With the remedy.
+    """
     if schema.cost:
         raise ConfigError(
-            f"The job's schema was read off rows at a cost of epsilon={schema.cost.epsilon:g}, which a node's ledger does not "
-            "know: lower the budget in the policy by it, and take the cost out of the schema."
+            f"The job's schema was inferred from rows at a cost of epsilon={schema.cost.epsilon:g}, which a node's ledger does "
+            "not know: lower the budget in the policy by it, and remove the cost from the schema."
         )
     if schema.unit_column:
         raise ConfigError(
-            f"The job's schema names the unit {schema.unit_column!r}, but a node counts single rows: take unit_column out, and "
+            f"The job's schema names the unit {schema.unit_column!r}, but a node counts single rows: remove unit_column, and "
             "keep at most one row per person."
         )
     if schema.from_rows:
         raise ConfigError(
-            "The job's schema was read off rows (from_rows = true), so that it tells about them: put in bounds and levels that "
-            "are known without them, take the line out, and name the file with --schema."
+            "The job's schema was inferred from rows (from_rows = true), so it reveals something about them: write bounds and "
+            "levels that are known without them, remove the line, and pass the file with --schema."
         )
 
 
 def schema_digest(schema: Schema) -> str:
-    """Two schemas with one digest encode every row alike: classes, columns, levels, their order and all bounds count."""
+    """Return a digest of a schema. Two schemas with one digest encode every row in the same way.
+
+    Parameters
+    ----------
+    schema : Schema
+        Classes, columns, levels, their order and all bounds count.
+
+    Returns
+    -------
+    str
+        SHA-256, in hexadecimal.
+    """
     return _digest(schema.model_dump(mode="json", exclude={"client", "cost", "from_rows"}))
 
 
@@ -156,7 +178,7 @@ def _digest(values: Any) -> str:
 
 
 def make_job(config: Config, slots: int, classes: Sequence[str], features: Sequence[str], **others: Any) -> Job:
-    """A new job, unlike every other one.
+    """Make a new job with its own id.
 
     Parameters
     ----------
@@ -168,6 +190,11 @@ def make_job(config: Config, slots: int, classes: Sequence[str], features: Seque
         The names of the classes, and of the columns before the public map.
     **others
         `noise`, `table`, `evaluation` of `Job`.
+
+    Returns
+    -------
+    Job
+        The checked job.
     """
     return _checked(
         {
@@ -183,7 +210,25 @@ def make_job(config: Config, slots: int, classes: Sequence[str], features: Seque
 
 
 def parse_job(text: str, name: str = "the job") -> Job:
-    """A job from TOML, checked; whatever is wrong with it is a ConfigError of one line."""
+    """Read a job from TOML and check it.
+
+    Parameters
+    ----------
+    text : str
+        The TOML.
+    name : str
+        The name of the job in error messages.
+
+    Returns
+    -------
+    Job
+        The job.
+
+    Raises
+    ------
+    ConfigError
+        In one line, if the job is not valid.
+    """
     if len(text) > LONGEST_OFFER:
         raise ConfigError(f"{name} has {len(text)} characters: a job file has at most {LONGEST_OFFER}.")
     try:
@@ -194,7 +239,18 @@ def parse_job(text: str, name: str = "the job") -> Job:
 
 
 def read_job(path: Path) -> Job:
-    """The job in a file."""
+    """Read a job from a file and check it.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    Job
+        The job.
+    """
     try:
         return parse_job(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -216,9 +272,20 @@ def _checked(values: dict[str, Any], name: str) -> Job:
 
 
 def job_toml(job: Job) -> str:
-    """The job's file, with a comment for every key."""
+    """Return the job's file, with a comment for every key.
+
+    Parameters
+    ----------
+    job : Job
+        The job.
+
+    Returns
+    -------
+    str
+        The TOML.
+    """
     document = tomlkit.document()
-    document.add(tomlkit.comment("A job of fedpdm: the same file at the server and at every client, told by its digest"))
+    document.add(tomlkit.comment("A job of fedpdm: the same file at the server and at every client, identified by its digest"))
     document.add(tomlkit.comment(job.digest))
     document.add(
         tomlkit.comment("A client answers requests for it after `fedpdm flower approve`; a changed file is another job.")

@@ -1,4 +1,4 @@
-"""From settings to what client and server agree on, without anybody's data."""
+"""From settings to the agreement of client and server, without any data."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from fedpdm.setup.class_weights import weighted_loss
 
 __all__ = ["check_bounds", "deployed_setup"]
 
-# What a job may ask of a node. Beyond it, numbers overflow or take a node's memory, time or disk.
+# The limits of a job. Beyond them, numbers overflow or take a node's memory, time or disk.
 BOUNDS: dict[str, tuple[float, float]] = {
     "data.clients": (1, 1_000_000),
     "data.radius": (1e-3, 1e3),
@@ -40,25 +40,53 @@ BOUNDS: dict[str, tuple[float, float]] = {
 
 
 def check_bounds(config: Config) -> None:
-    """Refuse settings that no deployment needs and that could harm a node, whatever its policy says."""
+    """Refuse settings that no deployment needs and that could harm a node with any policy.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+
+    Raises
+    ------
+    ConfigError
+        With the limits of the setting.
+    """
     for key, (least, most) in BOUNDS.items():
         section, _, name = key.partition(".")
-        value = getattr(getattr(config, section), name, None)  # an option of what was not chosen is not there
+        value = getattr(getattr(config, section), name, None)  # options of other choices are missing
         if value is not None and not least <= value <= most:
             raise ConfigError(f"{key}={value!r:.40} is out of bounds: a deployment takes {least:g} to {most:g}.")
 
 
 def deployed_setup(config: Config, examples: int, dimension: int = 0) -> tuple[Setup, Plan | None]:
-    """Problem, algorithm, local work and mechanism for clients with so many examples, and a model of so many coordinates.
+    """Build problem, algorithm, local work and mechanism of a deployment.
 
-    Some settings of the simulator have no place in a deployment; they are refused by name, with the way out.
+    Parameters
+    ----------
+    config : Config
+        The settings.
+    examples : int
+        The public number of examples of every client.
+    dimension : int
+        Coordinates of the model; 0: cohorts are refused.
+
+    Returns
+    -------
+    Setup, Plan or None
+        The setup, and the plan of the sound mechanism.
+
+    Raises
+    ------
+    Refused
+        For settings that only a simulation has; it names a replacement.
     """
     if config.privacy.mechanism == "paper":
         raise Refused("mechanism", 'privacy.mechanism="paper" guarantees nothing: it is for simulation. Use "sound".')
     if config.privacy.mode == "every-step":
         raise Refused(
             "mode",
-            'privacy.mode="every-step" draws noise inside the local solver, where exact noise is not to be had: use "auto".',
+            'privacy.mode="every-step" draws noise inside the local solver, where exact noise is not possible: use "auto".',
         )
     if config.data.standardise or config.algorithm.metric != "plain" or config.rounds.tolerance:
         raise Refused(
@@ -72,7 +100,7 @@ def deployed_setup(config: Config, examples: int, dimension: int = 0) -> tuple[S
         raise Refused("settings", 'problem.penalty_by="subgradient" is for simulation: use "prox".')
     if config.privacy.clients_per_unit > 1:
         raise Refused(
-            "settings", "privacy.clients_per_unit is for simulation, as no node knows about the others: leave it out."
+            "settings", "privacy.clients_per_unit is for simulation, because no node knows about the others: remove it."
         )
     if config.compression.downlink_kind == "difference":
         raise Refused("settings", 'compression.downlink_kind="difference" is for simulation: use "model".')

@@ -18,29 +18,58 @@ __all__ = ["first_model", "first_rows", "first_state"]
 
 
 def first_model(setup: Setup, federation: Federation, seed: Any) -> Array:
-    """Return the model that training begins at: the loss's own, or small random numbers."""
+    """Return the model that training begins at: the loss's own, or small random numbers.
+
+    Parameters
+    ----------
+    setup, federation
+        The setup and the clients' examples.
+    seed : int or Array
+        The seed of the run.
+
+    Returns
+    -------
+    Array
+        The model.
+    """
     initial = setup.problem.loss.initial
     return initial() if initial else initial_model(seed, (federation.classes, federation.features.shape[2]))
 
 
 def first_rows(setup: Setup, federation: Federation, seed: Any) -> dict[str, Any]:
-    """Return all that is kept of one client before it takes part: see `rows_of`."""
+    """Return the state of one client before it takes part: see `rows_of`.
+
+    Parameters
+    ----------
+    setup, federation, seed
+        As in `first_model`.
+
+    Returns
+    -------
+    dict
+        The client's state, and its rows of the server's table.
+    """
     x0, algorithm = first_model(setup, federation, seed), setup.algorithm
     rows = server_rows(algorithm, algorithm.init_server(x0, 1))
     return {"clients": algorithm.init_client(x0), "server": {name: table[0] for name, table in rows.items()}}
 
 
 def first_state(setup: Setup, schedule: Schedule, clients: int, stored: bool, x0: Array) -> SimulationState:
-    """Return the state to begin with. Compile it, so that rows that are cut off again never exist.
+    """Return the state at the beginning. Compile this function, so that rows that are cut off again never exist.
 
     Parameters
     ----------
     setup, schedule, clients
         The settings, and the number of clients.
     stored : bool
-        The rows of clients are in a store, not in the state.
+        Whether the rows of clients are in a store, not in the state.
     x0 : Array
-        The model to begin at.
+        The model at the beginning.
+
+    Returns
+    -------
+    SimulationState
+        The state.
     """
     algorithm = setup.algorithm
     rows = state_rows(schedule, clients)

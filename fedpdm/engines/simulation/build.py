@@ -28,7 +28,7 @@ LedgerFactory = Callable[[Plan, Setup, Federation], ReleaseLedger]
 def build_simulation(
     config: Config, federation: Federation, loss: LossFactory | None = None, penalty: Penalty | None = None
 ) -> Simulation:
-    """The simulator, ready to run these settings on this federation; it keeps no ledger.
+    """Build the simulator of these settings on this federation, without a ledger.
 
     Parameters
     ----------
@@ -38,6 +38,11 @@ def build_simulation(
         The clients' examples.
     loss, penalty : optional
         As in `build_setup`.
+
+    Returns
+    -------
+    Simulation
+        The simulator, ready to run.
     """
     return resolved_simulation(resolve(config, federation), federation, loss, penalty)
 
@@ -49,13 +54,26 @@ def resolved_simulation(
     penalty: Penalty | None = None,
     ledger: LedgerFactory | None = None,
 ) -> Simulation:
-    """`build_simulation` for settings that are resolved (`fedpdm.setup.resolve`), with the ledger that `ledger` makes."""
+    """Build the simulator of resolved settings (`fedpdm.setup.resolve`).
+
+    Parameters
+    ----------
+    config, federation, loss, penalty
+        As in `build_simulation`.
+    ledger : callable, optional
+        Makes the ledger of a simulation under the sound mechanism.
+
+    Returns
+    -------
+    Simulation
+        The simulator, ready to run.
+    """
     r = config.rounds
     if config.metrics.threshold is not None and federation.classes != 2:
-        raise ConfigError(f"metrics.threshold is for two classes, and {federation.name} has {federation.classes}: remove it.")
+        raise ConfigError(f"metrics.threshold is for two classes, but {federation.name} has {federation.classes}: remove it.")
     federation = standardised(config, federation)
     setup, plan = build_setup(config, federation, loss, penalty)
-    if plan and math.isfinite(setup.problem.loss.smoothness(1.0)):  # a bound that comes from the features' norms
+    if plan and math.isfinite(setup.problem.loss.smoothness(1.0)):  # the bound depends on the features' norms
         federation = within_radius(federation, radius_of(config) or 1.0)
     schedule = Schedule(
         rounds=r.total,
@@ -76,7 +94,7 @@ def resolved_simulation(
 def within_radius(federation: Federation, radius: float) -> Federation:
     """Refuse features beyond the radius: the sensitivity bounds would not hold for them.
 
-    Features that are read when they are needed are checked then.
+    Features that are loaded later are checked at that time.
     """
     watched = _Watched(federation.features, radius)
     if type(federation.features) is np.ndarray:

@@ -1,4 +1,4 @@
-"""A simulated round in which cohorts share their noise: gather the members, add up their shares, hand on a virtual client."""
+"""A simulated round of cohorts that share their noise: gather the members, add up their shares, make a virtual client."""
 
 from typing import Any, NamedTuple
 
@@ -17,26 +17,50 @@ __all__ = ["CohortRound", "cohort_rows", "share_bytes", "state_rows", "work_of_c
 
 
 class CohortRound(NamedTuple):
-    """What the cohorts of a round did."""
+    """The results of a round's cohorts."""
 
     result: ClientResult  # stacked over cohorts
-    opened: Array  # [cohorts]: whether enough members were there; else the sum stays closed
-    first: Array  # [cohorts]: one member of each, to name it by
+    opened: Array  # [cohorts]: whether enough members took part; otherwise the sum stays closed
+    first: Array  # [cohorts]: one member of each, which names it
 
 
 def state_rows(schedule: Schedule, clients: int) -> int:
-    """How many states are kept: one per client, or one per cohort."""
+    """Return the number of states: one per client, or one per cohort.
+
+    Parameters
+    ----------
+    schedule, clients
+        The schedule, and the number of clients.
+
+    Returns
+    -------
+    int
+        The number of states.
+    """
     return max(1, clients // schedule.cohort_size) if schedule.cohort_size else clients
 
 
 def cohort_rows(schedule: Schedule, clients: int, chosen: np.ndarray) -> np.ndarray:
-    """Which states the cohorts of rounds have: [rounds, cohorts], for chosen clients [rounds, cohorts * members]."""
+    """Return the states of the cohorts in some rounds.
+
+    Parameters
+    ----------
+    schedule, clients
+        The schedule, and the number of clients.
+    chosen : ndarray
+        [rounds, cohorts * members] clients.
+
+    Returns
+    -------
+    ndarray
+        [rounds, cohorts] rows of the states.
+    """
     table, _ = cohort_table(clients, schedule.cohort_size, schedule.seed)
     if schedule.fixed_cohorts:
         cohort_of = np.zeros(clients, np.int32)
         cohort_of[table] = np.arange(len(table))[:, None]
         return cohort_of[chosen[:, :: table.shape[1]]]
-    # All clients at once are dealt to cohorts like fixed ones; else every cohort has its least size.
+    # If all clients take part, cohorts are like fixed ones; otherwise every cohort has its smallest size.
     width = table.shape[1] if chosen.shape[1] == table.size else schedule.cohort_size
     return np.zeros((len(chosen), chosen.shape[1] // width), np.int32)
 
@@ -51,7 +75,22 @@ def work_of_cohorts(
     broadcast: Broadcast,
     support: Array | None,
 ) -> CohortRound:
-    """Let every cohort of the round do its part; `who.rows` has a row per cohort, the rest of `who` one per member."""
+    """Let every cohort of the round do its part.
+
+    Parameters
+    ----------
+    setup, t, state, seed, data
+        As in `fedpdm.engines.simulation.one_round.one_round`.
+    who : Who
+        `who.rows` has a row per cohort, the rest of `who` one per member.
+    broadcast, support
+        The server's message, and the coordinates of the round.
+
+    Returns
+    -------
+    CohortRound
+        The results.
+    """
     sums = setup.privacy.sums
     assert sums is not None
     members, present, blocks = (part.reshape(len(who.rows), -1) for part in (who.clients, who.present, who.blocks))
@@ -63,12 +102,25 @@ def work_of_cohorts(
         return cohort_round(setup, examples, here, own, broadcast, t, keys, support)
 
     own = jax.tree.map(lambda leaf: leaf[who.rows], state.clients)
-    result = jax.lax.map(work, (members, present, blocks, own))  # one cohort at a time: memory is what it is about
+    result = jax.lax.map(work, (members, present, blocks, own))  # one cohort after the other, to save memory
     return CohortRound(result, jnp.sum(present, axis=1) >= sums.cohort.least, members[:, 0])
 
 
 def share_bytes(setup: Setup, size: int) -> int:
-    """Bytes of one member's masked share; keys and shares of keys, which depend on the cohort alone, are not in it."""
+    """Return the bytes of one member's masked share, without keys and shares of keys, which depend only on the cohort.
+
+    Parameters
+    ----------
+    setup : Setup
+        The setup.
+    size : int
+        Coordinates of the model.
+
+    Returns
+    -------
+    int
+        The bytes.
+    """
     sums, links = setup.privacy.sums, setup.links
     assert sums is not None
     count = links.count(size) if links.has_support else size

@@ -71,7 +71,20 @@ def run_rounds(
 
 
 def diagnosis(setup: Setup, measures_stationarity: bool, state: SimulationState, data: DeviceData) -> Arrays:
-    """Compute the objective F(x0) over all clients' training data and, if it is measured, the stationarity P."""
+    """Compute the objective F(x0) over all clients' training data and, if it is measured, the stationarity P.
+
+    Parameters
+    ----------
+    setup, state, data
+        The setup, the state, and the clients' examples.
+    measures_stationarity : bool
+        Whether P is computed.
+
+    Returns
+    -------
+    tuple of Array
+        The objective, and P.
+    """
     problem, algorithm = setup.problem, setup.algorithm
     x0 = state.server.x0
     each = local_objectives(problem, x0, *data.of_rows())

@@ -1,4 +1,4 @@
-"""What both engines measure, each quantity in one place: test accuracy, tail average, traffic, and the row of a round."""
+"""The measurements of both engines: test accuracy, tail average, traffic, and the row of a round."""
 
 import math
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from fedpdm.problem.objective import Problem, accuracy
 
 __all__ = ["LINKS", "TestSet", "add_traffic", "make_row", "paper_bits", "tail_average", "tail_start", "traffic_totals"]
 
-LINKS = ("uplink", "downlink", "index")  # what is counted: bytes each way, and those of the uplink's indices
-MEBIBYTE = 20  # bits; totals are kept in two words, as 32 bits would not do
+LINKS = ("uplink", "downlink", "index")  # bytes in each direction, and those of the uplink's indices
+MEBIBYTE = 20  # bits; totals are in two words, because 32 bits are too few
 DIGITS = 7  # significant digits of a measurement in a row
 
 
@@ -25,7 +25,7 @@ class TestSet(NamedTuple):
     Attributes
     ----------
     features, labels : ndarray
-        [examples, n] behind the public map, and [examples].
+        [examples, n] after the public map, and [examples].
     """
 
     features: Any
@@ -34,44 +34,95 @@ class TestSet(NamedTuple):
     __test__ = False  # pytest collects classes by this name
 
     def accuracy(self, problem: Problem, model: Any) -> float:
-        """The share of the examples that the model puts in their class."""
+        """Return the share of the examples that the model classifies correctly."""
         return float(accuracy(problem, jnp.asarray(model), jnp.asarray(self.features), jnp.asarray(self.labels)))
 
 
 def tail_start(rounds: int, tail: float) -> int:
-    """The first round, counted from 0, whose model counts in the tail average; the last round always does."""
+    """Return the first round, counted from 0, whose model counts in the tail average; the last round always does.
+
+    Parameters
+    ----------
+    rounds, tail
+        Number of rounds, and the share of the tail.
+
+    Returns
+    -------
+    int
+        The round.
+    """
     return min(int(rounds * (1 - tail)), rounds - 1)
 
 
 def tail_average(tail_sum: Any, model: np.ndarray, done: int, start: int) -> np.ndarray:
-    """The mean of x0 over the rounds of the tail; before the tail begins it is the model itself.
+    """Return the mean of x0 over the rounds of the tail; before the tail begins it is the model itself.
 
     Parameters
     ----------
     tail_sum
         The sum of x0 over the rounds of the tail so far.
     model : ndarray
-        The x0 of now.
+        The present x0.
     done, start : int
         Rounds done, and the first round of the tail (`tail_start`).
+
+    Returns
+    -------
+    ndarray
+        The mean.
     """
     return np.asarray(tail_sum) / (done - start) if done > start else model
 
 
 def paper_bits(links: Links, size: int, rounds: int, participants: int) -> dict[str, int]:
-    """Bits of so many rounds by the paper's formula 32 k T K, each way; `size` is the number of coordinates."""
+    """Return the bits of all rounds by the paper's formula 32 k T K, in each direction.
+
+    Parameters
+    ----------
+    links : Links
+        The shares of coordinates that are sent.
+    size, rounds, participants : int
+        Number of coordinates, T and K.
+
+    Returns
+    -------
+    dict of str to int
+        Bits by direction.
+    """
     each = {"uplink": links.uplink, "downlink": links.downlink}
     return {f"{name}_bits_paper": 32 * coordinate_count(share, size) * rounds * participants for name, share in each.items()}
 
 
 def traffic_totals(traffic: np.ndarray) -> dict[str, int]:
-    """Bytes by link."""
+    """Return the bytes by link.
+
+    Parameters
+    ----------
+    traffic : ndarray
+        [links, 2] mebibytes and bytes.
+
+    Returns
+    -------
+    dict of str to int
+        Bytes.
+    """
     return {name: (int(high) << MEBIBYTE) + int(low) for name, (high, low) in zip(LINKS, traffic, strict=True)}
 
 
 def add_traffic(traffic: Array, sizes: Array) -> Array:
-    """The totals `[links, 2]` with every message's bytes `[links, messages]` added."""
-    half = MEBIBYTE // 2  # so that a million messages do not overflow a word
+    """Add every message's bytes to the totals.
+
+    Parameters
+    ----------
+    traffic, sizes : Array
+        [links, 2] totals, and [links, messages] bytes.
+
+    Returns
+    -------
+    Array
+        [links, 2] totals.
+    """
+    half = MEBIBYTE // 2  # a million messages then do not overflow a word
     low = traffic[:, 1] + jnp.sum(sizes & (2**half - 1), axis=1)
     middle = jnp.sum((sizes >> half) & (2**half - 1), axis=1) + (low >> half)
     high = traffic[:, 0] + jnp.sum(sizes >> MEBIBYTE, axis=1) + (middle >> half)
@@ -81,16 +132,21 @@ def add_traffic(traffic: Array, sizes: Array) -> Array:
 def make_row(
     counts: Mapping[str, int], measured: Mapping[str, float], traffic: Mapping[str, int], bits: Mapping[str, int]
 ) -> dict[str, Any]:
-    """The row of a round, as metrics.jsonl keeps it.
+    """Make the row of a round for metrics.jsonl.
 
     Parameters
     ----------
     counts
         "round" (counted from 1), "participants", and other whole numbers.
     measured
-        Numbers with a decimal point; those that were not due are NaN, and left out.
+        Numbers with a decimal point; a quantity that was not measured is NaN, and left out.
     traffic, bits
         `traffic_totals` and `paper_bits` so far.
+
+    Returns
+    -------
+    dict
+        The row.
     """
     due = {name: float(f"{value:.{DIGITS}g}") for name, value in measured.items() if not math.isnan(value)}
     return {**counts, **due, "uplink_bytes": traffic["uplink"], "downlink_bytes": traffic["downlink"], **bits}

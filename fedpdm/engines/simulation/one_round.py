@@ -24,7 +24,18 @@ MANY_COORDINATES = 2**24  # of all participants' models together
 
 
 def device_mesh(schedule: Schedule, clients: int) -> Mesh | None:
-    """As many devices as the participants of every round can be shared out to evenly; None: one."""
+    """Return the devices that share the participants of every round evenly.
+
+    Parameters
+    ----------
+    schedule, clients
+        The schedule, and the number of clients.
+
+    Returns
+    -------
+    Mesh or None
+        The devices; None: one.
+    """
     everybody = clients if schedule.all_first else schedule.participants
     devices = jax.devices()
     count = max(n for n in range(1, len(devices) + 1) if schedule.participants % n == 0 and everybody % n == 0)
@@ -34,7 +45,28 @@ def device_mesh(schedule: Schedule, clients: int) -> Mesh | None:
 def one_round(
     setup: Setup, t: Array, state: SimulationState, seed: Array, who: Who, data: DeviceData, mesh: Mesh | None
 ) -> tuple[SimulationState, dict[str, Array]]:
-    """Gather the participants' states, let them and the server do their parts, scatter the states back."""
+    """Gather the participants' states, let them and the server do their parts, scatter the states back.
+
+    Parameters
+    ----------
+    setup : Setup
+        The setup.
+    t, seed : Array
+        The round, and the seed of the run.
+    state : SimulationState
+        The state before the round.
+    who : Who
+        The participants.
+    data : DeviceData
+        The clients' examples.
+    mesh : Mesh or None
+        The devices that share the participants.
+
+    Returns
+    -------
+    SimulationState, dict of str to Array
+        The next state, and measurements.
+    """
     chosen, present, places, _ = who
     algorithm, links = setup.algorithm, setup.links
     whole = algorithm.broadcast(state.server)
@@ -90,7 +122,7 @@ def _work_of_clients(
     support: Array | None,
     mesh: Mesh | None,
 ) -> ClientResult:
-    """Every client of the round does its part."""
+    """Let every client of the round do its part."""
 
     def work(common: Any, client: Array, block: Array, client_state: Any) -> ClientResult:
         data, broadcast, support, t, seed = common
@@ -105,10 +137,10 @@ def _work_of_clients(
 def _over_clients(
     setup: Setup, work: Callable[..., ClientResult], coordinates: int, mesh: Mesh | None
 ) -> Callable[..., ClientResult]:
-    """All participants at once, or, on a CPU, one after the other where memory is what it is about.
+    """Run all participants at once or, on a CPU, one after the other if this saves memory.
 
-    Where a step reads all of a client's data, these then stay in the cache for all of its steps; at once, every step would
-    stream everybody's from memory. And of models with many coordinates there need not be dozens of half-finished messages.
+    If a step reads all of a client's data, the data then stay in the cache for all steps of this client; at once, every step
+    would read all clients' data from memory. And a model with many coordinates needs memory for one message, not for dozens.
     Several devices take equal shares of the participants.
     """
     at_once = setup.local.batch_size and coordinates < MANY_COORDINATES

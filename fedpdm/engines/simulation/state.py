@@ -1,4 +1,4 @@
-"""What a simulated run consists of between two calls: schedule, state, participants."""
+"""The parts of a simulated run between two calls: schedule, state, participants."""
 
 from typing import Any, NamedTuple
 
@@ -21,11 +21,11 @@ __all__ = [
 ]
 
 INITIAL_SCALE = 0.01
-CHUNK = 10  # rounds in one call where nothing is diagnosed
+CHUNK = 10  # rounds in one call if nothing is diagnosed
 
 
 class Schedule(NamedTuple):
-    """Who takes part when, and how often what is measured.
+    """The participants of every round, and the times of the measurements.
 
     Attributes
     ----------
@@ -43,10 +43,10 @@ class Schedule(NamedTuple):
     tail
         The averaged model is the mean of x0 over this last share of the rounds.
     cohort_size, fixed_cohorts
-        Least members of a cohort that shares a sum, and whether they stay the same; 0: clients send for themselves. See
+        The fewest members of a cohort that shares a sum, and whether they stay the same; 0: there are no cohorts. See
         `fedpdm.participation.cohort_roster`.
     tolerance
-        Stop at a diagnosis where P/N <= tolerance (1 + ||x0||^2); 0: never.
+        Stop at a diagnosis with P/N <= tolerance (1 + ||x0||^2); 0: never.
     """
 
     rounds: int
@@ -69,12 +69,12 @@ class Schedule(NamedTuple):
 
     @property
     def measures_stationarity(self) -> bool:
-        """Whether P is measured: it needs every client's own solution, which a sum over a cohort does not show."""
+        """Whether P is measured: it needs every client's own solution, which a cohort's sum hides."""
         return bool(self.diagnose_every) and not self.cohort_size
 
 
 class SimulationState(NamedTuple):
-    """All that must survive from one call to the next (and hence goes into a checkpoint)."""
+    """Everything that one call passes to the next; a checkpoint holds it."""
 
     server: Any
     clients: Any  # client states, stacked: of all clients, of a call's participants, or of cohorts
@@ -95,45 +95,91 @@ class DeviceData(NamedTuple):
     labels: Any  # [clients, rows]
     sizes: Any  # [clients]
     shares: Any = None  # [clients] shares of the objective; None: 1/N each
-    weights: Any = None  # [clients, rows] what a row counts; None: 1
-    persons: Any = None  # [clients] what sums over weighted rows are divided by
-    grams: Any = None  # [clients, rows, rows] products of the client's rows, where steps are taken in their space
+    weights: Any = None  # [clients, rows] the weight of a row; None: 1
+    persons: Any = None  # [clients] the divisor of sums over weighted rows
+    grams: Any = None  # [clients, rows, rows] products of the client's rows, for steps in their space
 
     def of_rows(self) -> tuple[Any, ...]:
-        """What objectives and gradients are computed from."""
+        """Return the arguments of objectives and gradients."""
         return self.features, self.labels, self.sizes, self.weights, self.persons
 
     def examples(self, client: Any) -> Examples:
-        """Those of one client, by its place here."""
+        """Return the examples of one client, by its position here."""
         return Examples(self.features, self.labels, self.sizes, client, self.weights, self.persons, self.grams)
 
 
 class Who(NamedTuple):
-    """The participants of rounds: [rounds, K] each; `rows` has one per cohort where there are cohorts."""
+    """The participants of rounds: [rounds, K] each; with cohorts, `rows` has one entry per cohort."""
 
     clients: Array
-    present: Array  # who of them takes part
-    rows: Array  # where their states are
-    blocks: Array  # where their examples are
+    present: Array  # which of them take part
+    rows: Array  # positions of their states
+    blocks: Array  # positions of their examples
 
 
 def initial_model(seed: int, shape: tuple[int, int]) -> Array:
-    """The random point that training begins at, the same in every engine."""
+    """Return the random first model, the same in every engine.
+
+    Parameters
+    ----------
+    seed : int
+        The seed of the run.
+    shape : (int, int)
+        Classes and features.
+
+    Returns
+    -------
+    Array
+        The model.
+    """
     key = jax.random.fold_in(jax.random.key(seed), 2**31 - 1)
     return INITIAL_SCALE * jax.random.normal(key, shape)
 
 
 def server_rows(algorithm: Algorithm, server: Any) -> dict[str, Array]:
-    """The server's table with a row per client, by its name; empty if there is none, or no row in it."""
+    """Return the server's table with a row per client, by its name.
+
+    Parameters
+    ----------
+    algorithm, server
+        The algorithm, and the server's state.
+
+    Returns
+    -------
+    dict of str to Array
+        The table; empty if there is none, or no row in it.
+    """
     name = algorithm.server_table
     return {name: getattr(server, name)} if name and len(getattr(server, name)) else {}
 
 
 def rows_of(algorithm: Algorithm, state: SimulationState) -> dict[str, Any]:
-    """The tables with a row per client that go to the store, without the models that are kept for the diagnosis alone."""
+    """Return the tables with a row per client that go to the store. The models for the diagnosis are not among them.
+
+    Parameters
+    ----------
+    algorithm, state
+        The algorithm, and the state.
+
+    Returns
+    -------
+    dict
+        "clients" and "server".
+    """
     return {"clients": state.clients, "server": server_rows(algorithm, state.server)}
 
 
 def with_rows(state: SimulationState, rows: dict[str, Any]) -> SimulationState:
-    """The same with other rows in these tables."""
+    """Return the state with other rows in these tables.
+
+    Parameters
+    ----------
+    state, rows
+        The state, and tables as from `rows_of`.
+
+    Returns
+    -------
+    SimulationState
+        The new state.
+    """
     return state._replace(clients=rows["clients"], server=state.server._replace(**rows["server"]))

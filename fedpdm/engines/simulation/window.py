@@ -1,4 +1,4 @@
-"""What of the clients is on the device: all of them, or the participants of a call where all would be too large."""
+"""The clients on the device: all of them, or the participants of a call if all would be too large."""
 
 from pathlib import Path
 from typing import Any
@@ -20,21 +20,32 @@ from fedpdm.rounds import Setup
 
 __all__ = ["LARGE", "Window", "everywhere"]
 
-LARGE = 2**30  # bytes: what clients keep, or hold, beyond this is brought in for the participants of a call only
+LARGE = 2**30  # bytes: larger states or examples are loaded for the participants of a call only
 
 
 def everywhere(values: Any, mesh: Mesh | None) -> Any:
-    """Put the same on every device, if there are several."""
+    """Put the same values on every device, if there are several.
+
+    Parameters
+    ----------
+    values, mesh
+        The values, and the devices.
+
+    Returns
+    -------
+    pytree
+        The values.
+    """
     return jax.device_put(values, NamedSharding(mesh, PartitionSpec())) if mesh else values
 
 
 class Window:
-    """Brings examples and states of a call's participants to the device, and takes the states back.
+    """Loads examples and states of a call's participants to the device, and stores the states again.
 
     Parameters
     ----------
     setup, federation, schedule
-        The settings, the clients' examples, and who takes part when.
+        The settings, the clients' examples, and the participants of every round.
     shares : ndarray or None
         Every client's share of the objective; None: 1/N.
     mesh : Mesh or None
@@ -43,9 +54,9 @@ class Window:
     Attributes
     ----------
     brings_data : bool
-        The examples of a call's participants are brought in for the call; else all examples stay on the device.
+        Whether the examples of a call's participants are loaded for the call; else all examples stay on the device.
     stores : bool
-        What clients keep is in a store; else it stays in the state.
+        Whether the clients' states are in a store; else they stay in the state.
     store : ClientStore or None
         That store, after `begin`.
     """
@@ -63,19 +74,19 @@ class Window:
         if (self.stores or self.brings_data) and (s.all_first or s.diagnose_every):
             what = "rounds.all_first=true" if s.all_first else f"metrics.diagnose_every={s.diagnose_every}"
             raise ConfigError(
-                f"{federation.clients} clients with {one} bytes of state each are brought in when they take part, but {what} "
+                f"{federation.clients} clients with {one} bytes of state each are loaded when they take part, but {what} "
                 "needs all of them at once: set rounds.all_first=false and metrics.diagnose_every=0."
             )
         if self.stores and setup.algorithm.whole_table:
             raise ConfigError(
-                f"{federation.clients} clients with {one} bytes of state each are brought in when they take part, but the "
-                "aggregate needs what every client last said: set algorithm.aggregate=mean, or take an algorithm that keeps no "
+                f"{federation.clients} clients with {one} bytes of state each are loaded when they take part, but the "
+                "aggregate needs every client's last message: set algorithm.aggregate=mean, or take an algorithm that keeps no "
                 "state (fedavg, fedprox)."
             )
         self.data = DeviceData((), (), ()) if self.brings_data else self._with_grams(self._on_device(slice(None)))
 
     def begin(self, schedule: Schedule) -> None:
-        """Begin with this schedule: nobody has kept anything yet."""
+        """Begin with this schedule and the clients' first states."""
         self.schedule = schedule
         if self.stores:
             self.store = self._open()
@@ -83,13 +94,13 @@ class Window:
     def bring_in(
         self, state: SimulationState, chosen: np.ndarray, present: np.ndarray
     ) -> tuple[Who, DeviceData, SimulationState]:
-        """Return where the participants of a call find their states and examples, the examples, and the state."""
+        """Return the positions of the participants' states and examples, the examples, and the state."""
         clients = jnp.asarray(chosen)
         if not (self.stores or self.brings_data):
             return Who(clients, jnp.asarray(present), self._rows(chosen, clients), clients), self.data, state
         window = np.unique(chosen)
         places = jnp.asarray(np.searchsorted(window, chosen).astype(np.int32))
-        window = np.pad(window, (0, chosen.size - len(window)), mode="edge")  # always as many, for one compilation
+        window = np.pad(window, (0, chosen.size - len(window)), mode="edge")  # always the same size, for one compilation
         if self.store:
             state = with_rows(state, jax.tree.map(jnp.asarray, self.store.read(window)))
         data = self._on_device(window) if self.brings_data else self.data
@@ -97,7 +108,7 @@ class Window:
         return Who(clients, jnp.asarray(present), self._rows(chosen, rows), blocks), data, state
 
     def take_out(self, state: SimulationState, chosen: np.ndarray) -> SimulationState:
-        """Store the rows of a call's participants; the state that is left is small."""
+        """Store the rows of a call's participants; the remaining state is small."""
         if not self.store:
             return state
         window, rows = np.unique(chosen), rows_of(self.setup.algorithm, state)
@@ -110,7 +121,7 @@ class Window:
             self.store.sync()
 
     def restore(self, length: int, path: Path | None = None) -> None:
-        """Go back to the store when it held so many records; `path` is its file, if it is another one."""
+        """Go back to the store with this number of records; `path` is its file, if it is another one."""
         if not self.store:
             return
         if path:
@@ -119,7 +130,7 @@ class Window:
         self.store.cut(length)
 
     def _rows(self, chosen: np.ndarray, rows: Array) -> Array:
-        """Where states are: at these rows, or, of cohorts, at a row per cohort."""
+        """Return the positions of states: these rows or, for cohorts, a row per cohort."""
         s = self.schedule
         return jnp.asarray(cohort_rows(s, self.federation.clients, chosen)) if s.cohort_size else rows
 
@@ -131,7 +142,7 @@ class Window:
         return everywhere(DeviceData(*(None if a is None else jnp.asarray(a[clients]) for a in data)), self.mesh)
 
     def _with_grams(self, data: DeviceData) -> DeviceData:
-        """Add the products of every client's rows, where local steps are cheaper in the space of the rows."""
+        """Add the products of every client's rows, if local steps are cheaper in the space of the rows."""
         setup, s, (clients, rows, features) = self.setup, self.schedule, self.federation.features.shape
         known = serves(setup.problem, setup.local, setup.privacy.gradient_noise, setup.algorithm.metric)
         often = s.rounds * s.participants / clients

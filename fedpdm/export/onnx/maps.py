@@ -1,6 +1,6 @@
 """The public feature maps as nodes of an ONNX graph: the same functions of one example as in `fedpdm.data`.
 
-Each map adds the features of `rows` [rows, n], without the bias; `map_features` brings them to norm 1.
+Each map adds the features of `rows` [rows, n], without the bias; `map_features` scales them to norm 1.
 """
 
 __all__ = ["map_features", "fourier", "piecewise", "scattering"]
@@ -122,7 +122,7 @@ def _number(graph: Graph, scaled: str, knots: Knots) -> list[str]:
     place, points = values, np.array(knots.points)
     if knots.logarithmic:
         place, points = graph.add("Log", graph.add("Max", values, graph.constant(points[0]))), np.log(points)
-    # a hat is the lower one of two lines, cut to [0, 1]; the first has no way up, the last no way down
+    # a hat is the lower one of two lines, cut to [0, 1]; the first hat does not rise, the last one does not fall
     gaps = np.diff(points)
     rise = np.append(0, 1 / gaps), np.append(1, -points[:-1] / gaps)
     fall = np.append(-1 / gaps, 0), np.append(points[1:] / gaps, 1)
@@ -190,13 +190,13 @@ Complex = tuple[str, str]  # real and imaginary part, [images, channels, height,
 
 
 def _waves(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Real and imaginary part of the matrix of a discrete Fourier transform."""
+    """Return real and imaginary part of the matrix of a discrete Fourier transform."""
     matrix = np.fft.fft(np.eye(size))
     return matrix.real, matrix.imag
 
 
 def _transform(graph: Graph, images: Complex | str, shape: Sequence[int], conjugate: bool) -> Complex:
-    """The two-dimensional Fourier transform by matrix products, which every runtime has; `conjugate`: the inverse, unscaled."""
+    """Add the two-dimensional Fourier transform by matrix products; `conjugate`: the inverse, unscaled."""
     sign = -1 if conjugate else 1
     (row_real, row_imaginary), (column_real, column_imaginary) = (_waves(size) for size in shape)
 
@@ -223,7 +223,7 @@ def _spectrum(graph: Graph, images: str, shape: Sequence[int]) -> Complex:
 
 
 def _wave_energy(graph: Graph, spectrum: Complex, wavelets: np.ndarray, halvings: int) -> str:
-    """|image * wavelet| at every 2^halvings-th pixel, with the angles as further channels."""
+    """Add |image * wavelet| at every 2^halvings-th pixel, with the angles as further channels."""
     height, width = wavelets.shape[1:]
     rows, columns, folds = height >> halvings, width >> halvings, 2**halvings
     parts = []

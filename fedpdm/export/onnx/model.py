@@ -63,7 +63,7 @@ def export_onnx(model: SavedModel) -> bytes:
 
 
 def _columns(graph: Graph, schema: Schema) -> tuple[str, str | None]:
-    """The encoded columns of a table, and its bias."""
+    """Add the encoded columns of a table, and its bias."""
     blocks = []
     for name, column in schema.columns.items():
         if isinstance(column, Number):
@@ -91,7 +91,7 @@ def _pixels(graph: Graph, model: SavedModel, names: Sequence[str]) -> tuple[str,
 
 
 def _scale(graph: Graph, scaling: str, names: Sequence[str], columns: str, bias: str | None) -> tuple[str, str | None]:
-    """What `fedpdm.data.features.scale_features` does, to the columns and to the bias."""
+    """Do the work of `fedpdm.data.features.scale_features` on the columns and on the bias."""
     if scaling == "none":
         return columns, bias
     if scaling == "bounded":
@@ -107,7 +107,7 @@ def _scale(graph: Graph, scaling: str, names: Sequence[str], columns: str, bias:
 
 
 def _cut(graph: Graph, rows: str, radius: float | None) -> str:
-    """What `fedpdm.data.clip_norms` does."""
+    """Do the work of `fedpdm.data.clip_norms`."""
     if radius is None:
         return rows
     norms, bound = graph.norms(rows), graph.constant(radius)

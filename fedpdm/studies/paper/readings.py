@@ -1,6 +1,6 @@
 """How the paper is read where it is silent or cannot be meant literally: in one place, printed under every figure.
 
-docs/reading-the-paper.md says what changes under the other choices.
+docs/reading-the-paper.md shows the effect of the other choices.
 """
 
 __all__ = ["readings"]

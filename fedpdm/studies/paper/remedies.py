@@ -1,4 +1,4 @@
-"""What would make FedPDM win where it does not: other server rules, another weight, a better local solve."""
+"""Changes that could make FedPDM win where it does not: other server rules, another weight, a better local solve."""
 
 from collections.abc import Iterator, Sequence
 

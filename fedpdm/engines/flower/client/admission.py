@@ -1,6 +1,6 @@
-"""What a day may hold: introductions, requests, refusals, new jobs and bytes are counted on disk, and bounded by the policy.
+"""The limits of a day: introductions, requests, refusals, new jobs and bytes are counted on disk, and bounded by the policy.
 
-Beyond a limit nothing is written any more, so that no server can fill a node's disk.
+Beyond a limit nothing more is written, so no server can fill a node's disk.
 """
 
 import sqlite3
@@ -26,7 +26,7 @@ class Admission:
         self._connection = connection
 
     def today(self, what: str) -> int:
-        """How many there were since midnight (UTC)."""
+        """Return the count since midnight (UTC)."""
         query = "SELECT count FROM days WHERE day = ? AND what = ?"
         row = self._connection.execute(query, (_today(), what)).fetchone()
         return row[0] if row else 0
@@ -43,7 +43,7 @@ class Admission:
     def require_bytes(self, more: int, policy: Policy) -> None:
         """Refuse a message that would make the day's bytes too many."""
         if self.today("bytes") + more > policy.limits.bytes_per_day:
-            raise Refused("rate", f"{policy.limits.bytes_per_day} bytes a day are all that the policy allows.")
+            raise Refused("rate", f"The policy allows {policy.limits.bytes_per_day} bytes a day.")
 
     def count(self, what: str, amount: int = 1) -> None:
         """Add to the day's count."""
@@ -51,7 +51,7 @@ class Admission:
             self.add(what, amount)
 
     def add(self, what: str, amount: int = 1) -> None:
-        """Add to the day's count, inside a transaction of the caller."""
+        """Add to the day's count, inside the caller's transaction."""
         self._connection.execute("DELETE FROM days WHERE day < ?", (_today() - KEPT_DAYS,))
         self._connection.execute(
             "INSERT INTO days VALUES (?, ?, ?) ON CONFLICT (day, what) DO UPDATE SET count = count + excluded.count",
@@ -64,7 +64,20 @@ def _today() -> int:
 
 
 def make_room(folder: Path, more: int, most: int) -> None:
-    """Refuse work that would take the folder beyond its limit, after all that can be made again was removed."""
+    """Refuse work that would take the folder beyond its limit, after removing caches.
+
+    Parameters
+    ----------
+    folder : Path
+        The state folder.
+    more, most : int
+        Bytes that are needed, and the limit of the folder.
+
+    Raises
+    ------
+    Refused
+        If the folder is too large without its caches.
+    """
     if _bytes(folder) + more <= most:
         return
     for cache in ("compiled", "examples"):

@@ -21,11 +21,21 @@ app = ClientApp()
 
 
 def node_of(settings: dict[str, Any]) -> Any:
-    """A node from its own configuration (`flower-supernode --node-config`).
+    """Make a node from its own configuration (`flower-supernode --node-config`).
 
-    Keys: `client` (its number, from 0), `state-dir`, `policy`; for own data `data-path` and, if that is a table, `schema`;
-    `data-dir` says where the files of known data sets are. Flower's simulation gives its nodes a `partition-id` alone: there
-    the folder in the environment variable FEDPDM_NODES holds `policy.toml` and a state folder per client.
+    Flower's simulation gives its nodes only a `partition-id`: there the folder in the environment variable FEDPDM_NODES holds
+    `policy.toml` and a state folder per client.
+
+    Parameters
+    ----------
+    settings : dict
+        `client` (its number, from 0), `state-dir`, `policy`; for the client's own data `data-path` and, if that is a table,
+        `schema`; `data-dir` is the folder of the files of known data sets.
+
+    Returns
+    -------
+    Node
+        The node.
     """
     from fedpdm.engines.flower.client.client import Node
     from fedpdm.engines.flower.client.node_data import NodeSource
@@ -36,7 +46,7 @@ def node_of(settings: dict[str, Any]) -> Any:
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:
-    """The configuration, if it has all that a node needs."""
+    """Return the configuration, if it has everything that a node needs."""
     nodes = os.environ.get(NODES_VARIABLE)
     if "client" not in settings and "partition-id" in settings and nodes:
         number = settings["partition-id"]
@@ -52,7 +62,7 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
 
 @app.query()
 def introduce(message: Message, context: Context) -> Message:
-    """Say who this is."""
+    """Answer the server's introduction."""
 
     def meet(settings: dict[str, Any]) -> Introduction:
         meeting = unpack(Meeting, message.content)
@@ -65,13 +75,13 @@ def introduce(message: Message, context: Context) -> Message:
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """One round."""
+    """Answer the request of one round."""
     return _work(message, context)
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    """Noised counts on the rows that are held out."""
+    """Answer with noised counts on the rows that are held out."""
     return _work(message, context)
 
 
@@ -89,7 +99,7 @@ def _work(message: Message, context: Context) -> Message:
 
 
 def _in_time(message: Message, context: Context, make: Callable[[Any], Any], refuse: Callable[[str, str], Any]) -> Message:
-    """The answer or the refusal, whatever it is, when the policy's `reply_after` says that it may leave."""
+    """Send the answer or the refusal at the time that the policy's `reply_after` allows."""
     began, settings = time.monotonic(), None
     try:
         settings = _checked(dict(context.node_config))
@@ -97,13 +107,13 @@ def _in_time(message: Message, context: Context, make: Callable[[Any], Any], ref
     except Exception as error:  # Flower would send its text to the server
         said = refuse(*_refusal(error))
     answer = Message(pack(said), reply_to=message)
-    if settings is not None:  # without a configuration there is no policy to look at, and no data either
+    if settings is not None:  # without a configuration there is neither a policy nor data
         hold(began, Path(settings["policy"]))
     return answer
 
 
 def _refusal(error: Exception) -> tuple[str, str]:
-    """Code and constant text. What cannot even be read is not looked into, so that a refusal of it is quick."""
+    """Return code and constant text. A request that cannot be read is not examined further, so its refusal is quick."""
     if isinstance(error, Refused):
         return error.name, REFUSALS[error.name]
     from fedpdm.engines.flower.client.client import for_the_server

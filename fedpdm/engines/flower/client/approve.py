@@ -1,4 +1,4 @@
-"""An operator's yes to a job: what it asks of this client, in plain words, and the job in the client's own folder."""
+"""An operator's approval of a job: what it asks of this client, in plain words, and the job in the client's own folder."""
 
 from pathlib import Path
 
@@ -15,7 +15,18 @@ __all__ = ["approve", "explain", "job_epsilon"]
 
 
 def job_epsilon(job: Job) -> float | None:
-    """What all of a job costs one client that takes part as often as the job allows; None: nothing is guaranteed."""
+    """Return the cost of a whole job for one client that takes part as often as the job allows.
+
+    Parameters
+    ----------
+    job : Job
+        The job.
+
+    Returns
+    -------
+    float or None
+        Epsilon; None: there is no guarantee.
+    """
     config, plan = job.config, job.setup[1]
     if plan is None or job.noise != "secure":
         return None
@@ -26,7 +37,18 @@ def job_epsilon(job: Job) -> float | None:
 
 
 def explain(job: Job) -> list[str]:
-    """What the job asks of this client, a line for each thing."""
+    """Explain what the job asks of this client.
+
+    Parameters
+    ----------
+    job : Job
+        The job.
+
+    Returns
+    -------
+    list of str
+        Lines of text.
+    """
     config, plan = job.config, job.setup[1]
     data, local = config.data, config.local
     batch = f"batches of {local.batch_size} rows" if local.batch_size else "all rows in every step"
@@ -38,23 +60,23 @@ def explain(job: Job) -> list[str]:
         f"{config.algorithm.name}, in {config.rounds.total} rounds among {data.clients} clients."
     )
     lines.append(
-        f"Rows: at most {job.slots} (slots); more are refused here, and how many there are is not told. Each is mapped by "
+        f"Rows: at most {job.slots} (slots); more are refused here, and their number stays secret. Each is mapped by "
         f"{maps}, and its norm is cut to {data.radius or 1.0:g}."
     )
     lines.append(f"Work: {local.steps} local steps of size {local.step_size:g} in a round, {batch}.")
     if plan is None:
-        return [*lines, "Noise: NONE. What leaves protects nothing."]
+        return [*lines, "Noise: NONE. The messages protect nothing."]
     if job.noise != "secure":
-        return [*lines, "Noise: simulated, from a seed that the server knows. What leaves protects NOTHING."]
+        return [*lines, "Noise: simulated, from a seed that the server knows. The messages protect NOTHING."]
     lines.append(
-        f"Messages: at most {plan.participations}, each with noise of {plan.cost_multiplier():.4g} times what one row can "
-        f"change (mode {plan.mode}, clip {plan.clip:g})."
+        f"Messages: at most {plan.participations}, each with noise of {plan.cost_multiplier():.4g} times the largest effect of "
+        f"one row (mode {plan.mode}, clip {plan.clip:g})."
     )
     if job.evaluation is not None:
         times = len(job.evaluation.rounds(config.rounds.total))
         lines.append(
             f"Evaluations: {times}, on {job.evaluation.share:.0%} of the rows, which are not trained on; counts with noise of "
-            f"{job.evaluation.noise_multiplier(config):.4g} times what one row can change."
+            f"{job.evaluation.noise_multiplier(config):.4g} times the largest effect of one row."
         )
     relation = "adding or removing one row" if plan.relation == "add-remove" else "replacing one row"
     lines.append(f"Cost: epsilon = {job_epsilon(job):.4g} at delta = {plan.delta:g} in all, for {relation}.")
@@ -71,16 +93,21 @@ def _map_words(job: Job) -> str:
 
 
 def approve(state_dir: Path, job: Job, policy: Policy, source: NodeSource | None = None) -> Path:
-    """Store the job in the client's folder, if the policy allows it and, where the data are known, they fit it.
+    """Store the job in the client's folder, if the policy allows it and the data fit it.
 
     Parameters
     ----------
     state_dir, policy
         The node's folder and its policy.
     job
-        What was explained, and agreed to.
+        The job that the operator agreed to.
     source
-        The node's data: the schema must be the job's, and there must not be more rows than slots.
+        The node's data: the schema must be the job's, and there must not be more rows than slots. None: they are not checked.
+
+    Returns
+    -------
+    Path
+        The stored file.
     """
     with open_store(state_dir):
         check_whole(policy, job)
@@ -90,7 +117,7 @@ def approve(state_dir: Path, job: Job, policy: Policy, source: NodeSource | None
 
 
 def check_fit(source: NodeSource, job: Job, state_dir: Path) -> None:
-    """Refuse, here and not to the server, data that do not fit the job."""
+    """Refuse data that do not fit the job, here and not to the server."""
     check_schema(source, job)
     try:
         own = load_examples(source, job, state_dir)

@@ -1,12 +1,12 @@
-r"""A node's ledger, compared at every opening with the messages that it keeps and with a seal outside of its folder.
+r"""A node's ledger, compared at every opening with its stored messages and with a seal outside of its folder.
 
-Formal guarantee: what an opened ledger holds is at least what was spent for the messages that left this node, unless an
-operator has said otherwise, with a reason that is on record. Assumptions: what leaves is first on the ledger, then in the
-seal, then among the messages (`client.answer`); of messages and seal at least one is neither lost nor replaced by an older
-copy. *Proof.* A ledger that opens is what was written, or an older copy of it (`fedpdm.privacy.chain`). Take the last message
-that left. Its spend is in the ledger's head H at that time, and H was written to the message's row and to the seal. If the
-ledger is older than H, it does not hold H. If the message's row is there, this is seen. If it is not there, the seal is as
-assumed: it has H, or a later head that no ledger without H holds, and this is seen too. A ledger that was made anew holds
+Formal guarantee: an opened ledger records at least the spending for the messages that left this node, unless an operator has
+decided otherwise, with a reason on record. Assumptions: a message is first recorded in the ledger, then in the seal, then among
+the messages (`client.answer`); messages or seal, at least one of the two, are neither lost nor replaced by an older copy.
+*Proof.* A ledger that opens holds what was written, or is an older copy (`fedpdm.privacy.chain`). Take the last message that
+left. Its spending is in the ledger's head H at that time, and H was written to the message's row and to the seal. If the ledger
+is older than H, it does not hold H. If the message's row exists, the comparison shows this. If it does not exist, the seal is
+as assumed: it has H, or a later head that no ledger without H holds, and the comparison shows this too. A new ledger holds
 neither. ∎
 """
 
@@ -21,17 +21,30 @@ from fedpdm.privacy.ledger import Budget, Ledger, LedgerDamaged
 
 __all__ = ["ACCOUNT", "BudgetClosed", "open_ledger", "open_books", "accept"]
 
-ACCOUNT = "this client"  # one account for all jobs, and whatever number the client has in them
+ACCOUNT = "this client"  # one account for all jobs, whatever the client's number in them
 WAY_OUT = "Restore the newest copy, or let an operator decide: `fedpdm flower budget accept --help`."
 
 
 class BudgetClosed(UserError):
-    """Books that contradict each other: what was spent is unknown, so that the budget counts as used up."""
+    """Records that contradict each other: the spending is unknown, so the budget counts as used up."""
 
 
 @contextmanager
 def open_ledger(folder: Path, store: Store, seal: Seal | None = None) -> Iterator[Ledger]:
-    """The ledger to look at: what contradicts it raises BudgetClosed. Without a `seal` none is looked at."""
+    """Open the ledger for reading; a contradiction raises BudgetClosed.
+
+    Parameters
+    ----------
+    folder, store
+        The state folder, and the store that holds its lock.
+    seal : Seal, optional
+        The seal to compare with.
+
+    Returns
+    -------
+    context manager
+        The `Ledger`.
+    """
     try:
         ledger = _open(folder, store)
     except LedgerDamaged as error:
@@ -44,16 +57,21 @@ def open_ledger(folder: Path, store: Store, seal: Seal | None = None) -> Iterato
 
 @contextmanager
 def open_books(folder: Path, store: Store, budget: Budget, seal: Seal | None) -> Iterator[Ledger]:
-    """The ledger of a state folder, if it agrees with the messages and with the seal. Guarantee: head of the module.
+    """Open the ledger of a state folder, if it agrees with the messages and with the seal. Guarantee: head of the module.
 
     Parameters
     ----------
     folder, store
         The state folder, and the store that holds its lock.
     budget
-        The policy's. One that is tighter than before takes effect; a larger one is refused.
+        The policy's budget. A tighter one than before takes effect; a larger one is refused.
     seal
         See `fedpdm.engines.flower.client.seal`.
+
+    Returns
+    -------
+    context manager
+        The `Ledger`.
     """
     with open_ledger(folder, store, seal) as ledger:
         if seal:
@@ -66,17 +84,22 @@ def open_books(folder: Path, store: Store, budget: Budget, seal: Seal | None) ->
 
 
 def accept(folder: Path, store: Store, budget: Budget, seal: Seal | None, reason: str, spent: float | None) -> str:
-    """Open a budget that is closed, on an operator's word; returns what was wrong.
+    """Open a closed budget by an operator's decision.
 
     Parameters
     ----------
     folder, store, budget, seal
         As in `open_books`.
     reason
-        Why this is right; it stays on the ledger.
+        Why this is right; it stays in the ledger.
     spent
-        All that was spent so far, as epsilon at the budget's delta and relation. Needed unless a larger budget is all there is
-        to accept. It never lowers what a ledger that can be read has on record.
+        The whole spending so far, as epsilon at the budget's delta and relation. It is needed unless the only change is a
+        larger budget. It never lowers the recorded spending of a ledger that can be read.
+
+    Returns
+    -------
+    str
+        The contradiction that closed the budget.
     """
     try:
         with open_books(folder, store, budget, seal):
@@ -84,7 +107,7 @@ def accept(folder: Path, store: Store, budget: Budget, seal: Seal | None, reason
     except BudgetClosed as error:
         trouble = str(error)
     else:
-        raise ConfigError("The books agree with each other and with the policy: there is nothing to accept.")
+        raise ConfigError("Ledger, messages, seal and policy agree: there is nothing to accept.")
     if not reason.strip():
         raise ConfigError("Expected a reason: it stays on record.")
     try:
@@ -94,8 +117,8 @@ def accept(folder: Path, store: Store, budget: Budget, seal: Seal | None, reason
     whole = ledger is not None and _trouble(ledger, store, seal) is None
     if spent is None and not whole:
         raise ConfigError(
-            f"{trouble} To go on, say with --spent how much epsilon was spent in all: the server's metrics.jsonl says in which "
-            "rounds this client took part."
+            f"{trouble} To continue, give the epsilon spent in all with --spent: the server's metrics.jsonl lists the rounds "
+            "that this client took part in."
         )
     if ledger is None:
         _set_aside(folder)
@@ -118,23 +141,23 @@ def _open(folder: Path, store: Store) -> Ledger:
 
 
 def _trouble(ledger: Ledger, store: Store, seal: Seal | None) -> str | None:
-    """What contradicts the ledger, if anything does."""
+    """Return what contradicts the ledger, or None."""
     for head in store.heads():
         if not ledger.chain.holds(head):
-            return f"the ledger {ledger.path} is an older copy, or another one: messages have left that it does not know of"
+            return f"the ledger {ledger.path} is an older copy, or another one: it lacks messages that have left"
     if seal is None:
         return None
     try:
         return seal.trouble(ledger.chain, new=not ledger.accounts())
     except OSError as error:
         return (
-            f"the seal {seal.path} cannot be used: {error.strerror}; name a folder that can be written in the policy "
+            f"the seal {seal.path} cannot be used: {error.strerror}; set a writable folder in the policy "
             '(seals = "..." under [ledger])'
         )
 
 
 def _set_aside(folder: Path) -> None:
-    """Keep a ledger that cannot be read under another name."""
+    """Rename a ledger that cannot be read."""
     number = len(list(folder.glob("ledger-damaged-*.sqlite"))) + 1
     for suffix in ("", "-wal", "-shm"):
         path = folder / f"ledger.sqlite{suffix}"

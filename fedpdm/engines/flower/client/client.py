@@ -1,11 +1,11 @@
 """One client's answer to one request: checked against its job and its policy, recorded on its own disk, then made.
 
     lock the folder -> a limit of the day? -> a job that is held? -> a repeat? -> policy and budget
-        -> rows -> solve | spend on record -> NOISE | message -> on record -> answer
+        -> rows -> solve | spending recorded -> NOISE | message -> recorded -> answer
 
-What leaves is on disk before it leaves, and what it costs before that. A request that was answered is answered with the same
-bytes again, or refused; it never makes a second release. What is refused, the text of a refusal, the size of a message and the
-files that are written depend on the request, on the job and on the policy, never on a row.
+A message is on disk before it leaves, and its cost before that. A repeated request gets the same bytes again, or a refusal; it
+never makes a second release. Refusals, their texts, the sizes of messages and the written files depend on the request, on the
+job and on the policy, never on a row.
 """
 
 import sys
@@ -41,13 +41,13 @@ from fedpdm.privacy.ledger import AlreadySpent, Budget, BudgetExceeded, Ledger
 
 __all__ = ["ACCOUNT", "Node", "answer", "introduce", "for_the_server"]
 
-EVALUATION = ":evaluation"  # behind the job's digest, in ledger and store
+EVALUATION = ":evaluation"  # added to the job's digest, in ledger and store
 _NAMES = ((BudgetClosed, "budget"), (BudgetExceeded, "budget"), (AlreadySpent, "spent"))
 Answer = TypeVar("Answer")
 
 
 class Node(NamedTuple):
-    """What a client knows of itself, from its own configuration."""
+    """A client's own configuration."""
 
     source: NodeSource
     state_dir: Path
@@ -59,7 +59,18 @@ class Node(NamedTuple):
 
 
 def introduce(node: Node, meeting: Meeting) -> Introduction:
-    """Whether this client takes part in the job. No row is read for it."""
+    """Tell the server whether this client takes part in the job. It reads no row.
+
+    Parameters
+    ----------
+    node, meeting
+        The client, and the server's message.
+
+    Returns
+    -------
+    Introduction
+        The client's number, or a refusal.
+    """
 
     def meet(store: Store, policy: Policy) -> Introduction:
         store.admission.admit("introductions", policy)
@@ -74,20 +85,30 @@ def introduce(node: Node, meeting: Meeting) -> Introduction:
     try:
         check_meeting(meeting)
         return _with_store(node, meeting.job, -1, meet)
-    except Exception as error:  # whatever it is: its text is nobody's business but the node's
+    except Exception as error:  # of any kind: its text stays at the node
         return Introduction(node.client, *for_the_server(error))
 
 
 def answer(node: Node, request: Request) -> Reply:
-    """The message that the request asks for, or a refusal by a code of `REFUSALS`.
+    """Make the requested message, or refuse by a code of `REFUSALS`.
 
-    Formal guarantee: every message of a sound job that leaves is on the ledger of `node.state_dir` first, with a noise
-    multiplier that the client derived itself from the job that it holds, from the public number of slots and from its policy;
-    the ledger refuses what the policy's budget does not hold, in all jobs together. Refusals, their texts, the sizes of
-    messages and the files written do not depend on rows. So all that ever leaves this client is (epsilon, delta)-
-    differentially private with the policy's budget, whatever the server asks for, if the policy allows secure noise and the
-    sound mechanism alone, if there are no more rows than slots, and if this function is what runs (docs/operations.md). Time
-    is not covered.
+    Formal guarantee: every message of a sound job is on the ledger of `node.state_dir` before it leaves, with a noise
+    multiplier that the client derived itself from the job that it holds, from the public number of slots and from its policy.
+    The ledger refuses a release beyond the policy's budget, over all jobs together. Refusals, their texts, the sizes of
+    messages and the written files do not depend on rows. So everything that ever leaves this client is (epsilon,
+    delta)-differentially private with the policy's budget, for any requests of the server, if the policy allows only secure
+    noise and the sound mechanism, if there are no more rows than slots, and if the node runs this function
+    (docs/operations.md). Time is not covered.
+
+    Parameters
+    ----------
+    node, request
+        The client, and the server's request.
+
+    Returns
+    -------
+    Reply
+        The message, or a refusal.
     """
     try:
         check_request(request)
@@ -101,7 +122,18 @@ def answer(node: Node, request: Request) -> Reply:
 
 
 def for_the_server(error: Exception) -> tuple[str, str]:
-    """Code and constant text of a refusal; the node's own log has all of it."""
+    """Return code and constant text of a refusal, and print the details to the node's own log.
+
+    Parameters
+    ----------
+    error : Exception
+        The error of any kind.
+
+    Returns
+    -------
+    str, str
+        A key of `REFUSALS`, and its text.
+    """
     refused = _named(error)
     print(f"fedpdm: refused ({str(refused)[:1000]})", file=sys.stderr, flush=True)
     return refused.name, REFUSALS[refused.name]
@@ -115,7 +147,7 @@ def _named(error: Exception) -> Refused:
 
 
 def _with_store(node: Node, job: str, round_index: int, work: Callable[[Store, Policy], Answer]) -> Answer:
-    """Do the work under the folder's lock; a refusal is on record, up to the limits of the day."""
+    """Do the work under the folder's lock; record a refusal, up to the limits of the day."""
     with open_store(node.state_dir) as store:
         try:
             return work(store, load_policy(node.policy))
@@ -141,17 +173,17 @@ def _answer(node: Node, request: Request, store: Store, policy: Policy) -> Reply
     check_schema(node.source, job)
     check_whole(policy, job)
     if request.round >= job.config.rounds.total:
-        raise Refused("participations", f"Round {request.round} is none of the job's {job.config.rounds.total} rounds.")
+        raise Refused("participations", f"Round {request.round} is not one of the job's {job.config.rounds.total} rounds.")
     budget, seal = Budget(**policy.budget.model_dump()), seal_of(node.source, policy.seals)
     with open_books(node.state_dir, store, budget, seal) as ledger:
         return _release(node, request, job, store, policy, ledger)
 
 
 def _release(node: Node, request: Request, job: Job, store: Store, policy: Policy, ledger: Ledger) -> Reply:
-    """Make a message that is new, once everything that can be refused without rows was looked at."""
+    """Make a new message, after all checks that need no rows."""
     spent = [row.round for row in ledger.rows() if row.job == request.job]
     if request.round in spent:
-        raise Refused("spent", f"Round {request.round} was paid for, but its message was lost: it is not made again.")
+        raise Refused("spent", f"Round {request.round} was spent, but its message was lost: it is not made again.")
     taken = max(len(spent), len(store.messages(request.job)))
     _require_budget(job, request, policy, ledger, taken)
     size = 8 * job.shape[0] * job.shape[1] + 4096
@@ -177,7 +209,7 @@ def _release(node: Node, request: Request, job: Job, store: Store, policy: Polic
 
 
 def _require_budget(job: Job, request: Request, policy: Policy, ledger: Ledger, taken: int) -> None:
-    """Refuse what the job or the budget does not hold, before anything is solved."""
+    """Refuse a request beyond the job or the budget, before anything is solved."""
     plan = job.setup[1]
     if request.task == "evaluate":
         if job.evaluation is None or request.round + 1 not in job.evaluation.rounds(job.config.rounds.total):
@@ -189,16 +221,16 @@ def _require_budget(job: Job, request: Request, policy: Policy, ledger: Ledger, 
         check_plan(policy, plan, taken)
         multiplier = plan.cost_multiplier()
     if ledger.remaining_releases(ACCOUNT, multiplier) < 1:
-        raise Refused("budget", f"What is left does not hold a release with noise multiplier {multiplier:.4g}.")
+        raise Refused("budget", f"The rest of the budget is too small for a release with noise multiplier {multiplier:.4g}.")
 
 
 def _reply(request: Request, vectors: bytes) -> Reply:
-    """The reply, under the job's own name."""
+    """Make the reply, under the job's own name."""
     return Reply.of(request._replace(job=request.job.removesuffix(EVALUATION)), vectors)
 
 
 def _repeated(request: Request, store: Store) -> bytes | None:
-    """The stored bytes, if this very request was answered before; a refusal if it is another one for the same round."""
+    """Return the stored bytes if this request was answered before; refuse another request for the same round."""
     kept = store.messages(request.job)
     mine = next((message for message in kept if message.round == request.round), None)
     if mine is None:

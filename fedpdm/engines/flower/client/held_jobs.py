@@ -18,13 +18,37 @@ _parse = lru_cache(maxsize=16)(parse_job)
 
 
 def held_digests(folder: Path) -> list[str]:
-    """The jobs that the client of this state folder holds, oldest first."""
+    """List the jobs of a state folder, oldest first.
+
+    Parameters
+    ----------
+    folder : Path
+        The state folder.
+
+    Returns
+    -------
+    list of str
+        The digests.
+    """
     paths = sorted((folder / FOLDER).glob("*.toml"), key=lambda path: (path.stat().st_mtime_ns, path.name))
     return [path.stem for path in paths if is_digest(path.stem)]
 
 
 def held_job(folder: Path, digest: str) -> Job | None:
-    """The job of this digest, if the client holds it. A file that was changed is another job, which nobody approved."""
+    """Return a job that the client holds. A changed file is another job, which nobody approved.
+
+    Parameters
+    ----------
+    folder : Path
+        The state folder.
+    digest : str
+        The job.
+
+    Returns
+    -------
+    Job or None
+        The job; None if the client does not hold it.
+    """
     if not is_digest(digest):
         return None
     path = folder / FOLDER / f"{digest}.toml"
@@ -32,12 +56,23 @@ def held_job(folder: Path, digest: str) -> Job | None:
         return None
     job = _parse(path.read_text(encoding="utf-8"), str(path))
     if job.digest != digest:
-        raise Refused("job", f"{path} was changed since it was approved: approve it anew.")
+        raise Refused("job", f"{path} was changed since it was approved: approve it again.")
     return job
 
 
 def check_whole(policy: Policy, job: Job) -> None:
-    """Refuse a job that the policy does not allow, or whose settings void the bound; from the job's file alone."""
+    """Refuse a job that the policy does not allow, or whose settings break the bound. It looks at the job's file alone.
+
+    Parameters
+    ----------
+    policy, job
+        The policy and the job.
+
+    Raises
+    ------
+    Refused
+        With a code of `REFUSALS`.
+    """
     check_job(policy, job)
     try:
         _, plan = job.setup
@@ -48,7 +83,18 @@ def check_whole(policy: Policy, job: Job) -> None:
 
 
 def hold(folder: Path, job: Job, policy: Policy) -> Path:
-    """Store a job that the policy allows; the caller has its owner's word, or a policy that takes any such job."""
+    """Store a job that the policy allows. The caller has the owner's consent, or a policy that takes any such job.
+
+    Parameters
+    ----------
+    folder, job, policy
+        The state folder, the job and the policy.
+
+    Returns
+    -------
+    Path
+        The stored file.
+    """
     check_whole(policy, job)
     held = held_digests(folder)
     path = folder / FOLDER / f"{job.digest}.toml"
@@ -86,7 +132,20 @@ def remove(folder: Path, name: str) -> str:
 
 
 def take_offer(folder: Path, digest: str, offer: str, policy: Policy, admission: Admission) -> Job:
-    """The job that a server offers, if the policy takes any job within its limits and this one is."""
+    """Store the job that a server offers, if the policy takes any job within its limits.
+
+    Parameters
+    ----------
+    folder, digest, offer
+        The state folder, the digest of the job, and its file.
+    policy, admission
+        The policy, and the counts of the day.
+
+    Returns
+    -------
+    Job
+        The job.
+    """
     if not (policy.takes_offers and offer):
         raise Refused("job", f"This client does not hold job {digest}: `fedpdm flower approve JOB` lets it take part.")
     try:

@@ -1,11 +1,11 @@
-"""A client's own examples in the job's slots: a part of a known data set, or a file of its own.
+"""A client's own examples in the job's slots: a part of a known data set, or the client's own file.
 
-What is prepared is kept in the state folder, in private files, one per job, and made again when the file has changed: a row
-that was deleted is in none of them from the next request on.
+Prepared examples are stored in the state folder, in private files, one per job. They are made again when the file has changed:
+from the next request on, a deleted row is in none of them.
 
-A file with more rows than slots is refused where its owner is: by `approve` and when the node starts. A file that grows later
-is answered for all the same, since a refusal would tell the server how many rows there are: the first rows, in the order of the
-file, are dealt to the slots at random, and the others count as if they were not there (Lemma P of docs/privacy/proofs.md).
+`approve` and the start of a node refuse a file with more rows than slots. If a file grows later, the node still answers, since
+a refusal would tell the server the number of rows: the first rows, in the order of the file, get random slots, and the others
+do not count (Lemma P of docs/privacy/proofs.md).
 """
 
 import hashlib
@@ -28,33 +28,44 @@ __all__ = ["ClientExamples", "NodeSource", "load_examples", "check_schema", "bey
 __all__ += ["cut_norms"]
 
 FOLDER = "examples"
-MOST_KEPT = 4  # jobs whose examples are kept
+MOST_KEPT = 4  # jobs whose examples are stored
 
 
 class NodeSource(NamedTuple):
-    """Where a node finds its examples."""
+    """The place of a node's examples."""
 
     client: int
-    path: Path | None  # None: this client's part of the data set that the settings name
+    path: Path | None  # None: this client's part of the data set in the settings
     schema: Path | None  # the public description of a table; None: that of the job, or the file has arrays
-    data_dir: Path | None  # where known data sets are looked for
+    data_dir: Path | None  # the folder of known data sets
 
 
 class ClientExamples(NamedTuple):
-    """A client's examples behind the public map, in the job's slots: empty ones are zero, `held_out` ones are not trained on.
+    """A client's examples after the public map, in the job's slots: empty ones are zero, `held_out` ones are not trained on.
 
-    The first four have as many rows as there are slots, whatever the client has.
+    The first four arrays have one row per slot; this number does not depend on the client's rows.
     """
 
     features: np.ndarray  # [slots, d] float32
     labels: np.ndarray  # [slots] int32
     filled: np.ndarray  # [slots] bool
     held_out: np.ndarray  # [slots] bool
-    beyond: np.ndarray  # [] int64, rows that found no slot: for the owner's eyes
+    beyond: np.ndarray  # [] int64, rows without a slot; only the owner sees this number
 
 
 def load_examples(source: NodeSource, job: Job, folder: Path) -> ClientExamples:
-    """The examples, prepared as the job says; kept in the state folder, since a new process starts for every message."""
+    """Load the examples, prepared as the job says. They are stored in the state folder, since every message has a new process.
+
+    Parameters
+    ----------
+    source, job, folder
+        The node's data, the job, and the state folder.
+
+    Returns
+    -------
+    ClientExamples
+        The examples in the job's slots.
+    """
     forget_old_rows(source, folder)
     path = _path(folder, job.digest)
     if (kept := _read(path, job)) is not None:
@@ -70,13 +81,30 @@ def load_examples(source: NodeSource, job: Job, folder: Path) -> ClientExamples:
 
 
 def beyond_slots(folder: Path, job: Job) -> int:
-    """How many rows of the file found no slot when the job's examples were last prepared; 0 if they are not kept."""
+    """Return how many rows of the file had no slot when the job's examples were last prepared.
+
+    Parameters
+    ----------
+    folder, job
+        The state folder, and the job.
+
+    Returns
+    -------
+    int
+        The number of rows; 0 if the examples are not stored.
+    """
     kept = _read(_path(folder, job.digest), job)
     return int(kept.beyond) if kept is not None else 0
 
 
 def forget_job(folder: Path, digest: str) -> None:
-    """Remove what was prepared for a job."""
+    """Remove the prepared examples of a job.
+
+    Parameters
+    ----------
+    folder, digest
+        The state folder, and the job.
+    """
     _path(folder, digest).unlink(missing_ok=True)
 
 
@@ -85,7 +113,13 @@ def _path(folder: Path, digest: str) -> Path:
 
 
 def forget_old_rows(source: NodeSource, folder: Path) -> None:
-    """Remove what was prepared from a file that is not what it was."""
+    """Remove prepared examples of a file that has changed.
+
+    Parameters
+    ----------
+    source, folder
+        The node's data, and the state folder.
+    """
     mark, now = folder / FOLDER / "source", _fingerprint(source)
     if mark.is_file() and mark.read_text() == now:
         return
@@ -96,7 +130,18 @@ def forget_old_rows(source: NodeSource, folder: Path) -> None:
 
 
 def check_schema(source: NodeSource, job: Job) -> None:
-    """Refuse a job whose schema is not this node's own: classes, levels, their order and all bounds must be the same."""
+    """Refuse a job whose schema differs from this node's: classes, levels, their order and all bounds must be the same.
+
+    Parameters
+    ----------
+    source, job
+        The node's data, and the job.
+
+    Raises
+    ------
+    Refused
+        With the code "schema".
+    """
     from fedpdm.data.schema import read_schema
 
     if source.schema is None:
@@ -107,7 +152,20 @@ def check_schema(source: NodeSource, job: Job) -> None:
 
 
 def cut_norms(features: np.ndarray, radius: float) -> np.ndarray:
-    """The features in float64, their norms at most `radius`: float32 alone would let them exceed it in the last digits."""
+    """Return the features in float64 with norms of at most `radius`: in float32 they could exceed it in the last digits.
+
+    Parameters
+    ----------
+    features : ndarray
+        [rows, features].
+    radius : float
+        The bound.
+
+    Returns
+    -------
+    ndarray
+        The cut features.
+    """
     exact = features.astype(np.float64)
     limit = radius * (1 - 1e-12)
     norms = np.sqrt(np.sum(exact**2, axis=1, keepdims=True))
@@ -127,7 +185,7 @@ def _fingerprint(source: NodeSource) -> str:
 
 
 def _read(path: Path, job: Job) -> ClientExamples | None:
-    """What is kept, if it is whole; a broken file is made again."""
+    """Read stored examples; a broken file is made again."""
     if not path.is_file():
         return None
     try:
@@ -141,11 +199,11 @@ def _read(path: Path, job: Job) -> ClientExamples | None:
 
 def _part(source: NodeSource, job: Job) -> ClientExamples:
     """This client's share of a known, public data set."""
-    from fedpdm.data.prepare import build_federation  # slow to import, and seldom needed
+    from fedpdm.data.prepare import build_federation  # slow to import, and rarely needed
 
     known = build_federation(job.config, source.data_dir, progress=False)
     if not 0 <= source.client < known.clients:
-        raise DataError(f"Client {source.client} is none of the {known.clients} clients: count from 0.")
+        raise DataError(f"Client {source.client} does not exist among {known.clients} clients: count from 0.")
     size = int(known.sizes[source.client])
     return _in_slots(known.features[source.client, :size], known.labels[source.client, :size], np.ones(size, bool), job, "")
 
@@ -157,18 +215,18 @@ def _file(source: NodeSource, job: Job) -> ClientExamples:
     good = rows.good[: job.slots]
     names, features = tuple(job.features), np.zeros((len(good), job.width), np.float32)
     with np.errstate(all="ignore"):
-        for row in np.flatnonzero(good):  # one at a time: in a batch the last digits of a row may depend on others
+        for row in np.flatnonzero(good):  # one by one: in a batch the last digits of a row may depend on others
             features[row] = _mapped(job, rows.features[row], names)
     return _in_slots(features, rows.labels, rows.good, job, str(source.path))
 
 
 def _mapped(job: Job, row: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-    """One row behind the public map; NaN, so that its slot stays empty, if the map does not take it."""
+    """Return one row after the public map; NaN, so that its slot stays empty, if the map does not take it."""
     from fedpdm.data.prepare import map_row
 
     try:
         return map_row(job.config, row, names)
-    except Exception as error:  # a plugin's map may raise whatever it likes at an odd row
+    except Exception as error:  # a plugin's map may raise any error at an odd row
         _warn(f"the map does not take a row: {type(error).__name__}: {error}")
         return np.full(job.width, np.nan, np.float32)
 
@@ -183,7 +241,7 @@ def _read_file(path: Path, job: Job) -> Rows:
 
 
 def _in_slots(features: np.ndarray, labels: np.ndarray, good: np.ndarray, job: Job, name: str) -> ClientExamples:
-    """The first rows in the job's slots. One that is malformed, or not finite behind the map, leaves its slot empty."""
+    """Put the first rows into the job's slots. A row that is malformed, or not finite after the map, leaves its slot empty."""
     beyond = max(0, len(labels) - job.slots)
     features, labels, good = features[: job.slots], labels[: job.slots], good[: job.slots]
     own, filled = _order(job)[: len(labels)], np.zeros(job.slots, bool)
@@ -199,9 +257,9 @@ def _in_slots(features: np.ndarray, labels: np.ndarray, good: np.ndarray, job: J
 
 
 def _order(job: Job) -> np.ndarray:
-    """Which slot the first row gets, which one the second, and so on: drawn anew, so that no slot tells of a row's place.
+    """Draw the slot of the first row, of the second, and so on, so that a slot reveals nothing about a row's position.
 
-    Else a row that is cut out of the file would move all rows behind it to other slots, and so to other batches.
+    Otherwise a row that is removed from the file would move all later rows to other slots, and so to other batches.
     """
     order = list(range(job.slots))
     if job.noise == "secure" and job.setup[1] is not None:
@@ -214,7 +272,7 @@ def _warn(text: str) -> None:
 
 
 def _held_out(features: np.ndarray, labels: np.ndarray, filled: np.ndarray, job: Job) -> np.ndarray:
-    """Which rows are kept for evaluation: a function of each row alone, so that no row moves another one."""
+    """Choose the rows for evaluation: a function of each row alone, so that no row affects another one."""
     out = np.zeros(len(labels), bool)
     if job.evaluation is None:
         return out

@@ -1,4 +1,4 @@
-"""When an answer leaves: at a time that does not depend on what was computed."""
+"""The time of an answer: it does not depend on the computation."""
 
 import math
 import sys
@@ -12,14 +12,21 @@ __all__ = ["hold"]
 
 
 def hold(began: float, policy: Path) -> None:
-    """Wait until `reply_after` seconds of the policy have passed since `began` (`time.monotonic`), or a whole multiple of them.
+    """Wait until `reply_after` seconds of the policy have passed since `began`, or a whole multiple of them.
 
-    An answer that takes longer than `reply_after` leaves at the next multiple: whoever watches learns that number alone.
+    An answer that takes longer than `reply_after` leaves at the next multiple: an observer learns only that number.
+
+    Parameters
+    ----------
+    began : float
+        The start, by `time.monotonic`.
+    policy : Path
+        The policy's file.
     """
     try:
         every = load_policy(policy).time.reply_after
     except ConfigError:
-        return  # nothing was read but the policy
+        return  # only the policy was read
     if not every:
         return
     waits = max(1, math.ceil((time.monotonic() - began) / every))

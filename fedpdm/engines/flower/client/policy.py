@@ -1,4 +1,4 @@
-"""What a client agrees to, from a TOML file of its own; a job beyond it is refused by a code, the reason stays in its log."""
+"""A client's terms, from its own TOML file. A job beyond them is refused by a code; the reason stays in the client's log."""
 
 import math
 import tomllib
@@ -25,7 +25,7 @@ Basis = Literal["none", "strokes", "shapes"]
 
 
 class BudgetSection(Section):
-    epsilon: float = Field(gt=0, description="all that this client's examples may ever cost, in all jobs together")
+    epsilon: float = Field(gt=0, description="the most that this client's examples may ever cost, in all jobs together")
     delta: float = Field(gt=0, lt=1)
     relation: Literal["add-remove", "replace-one"] = "add-remove"
 
@@ -49,11 +49,11 @@ class AllowSection(Section):
     modes: tuple[Mode, ...] = ("linearised", "contractive", "one-pass", "certified", "batch-clipped")
     maps: tuple[Annotated[str, OneOf((FEATURE_MAPS,))], ...] = Field(default_factory=lambda: tuple(FEATURE_MAPS))
     bases: tuple[Basis, ...] = ("none", "strokes", "shapes")
-    map_seeds: tuple[int, ...] = Field(default=(), description="seeds of random maps; none named: any in an approved job")
+    map_seeds: tuple[int, ...] = Field(default=(), description="seeds of random maps; empty: any in an approved job")
 
 
 class LimitsSection(Section):
-    noise_multiplier_min: float = Field(default=1.0, gt=0, description="least noise over sensitivity of one participation")
+    noise_multiplier_min: float = Field(default=1.0, gt=0, description="smallest noise over sensitivity of one participation")
     participations_max: int = Field(default=1000, ge=1, description="most participations in one job")
     rounds_max: int = Field(default=100_000, ge=1)
     steps_max: int = Field(default=1000, ge=1)
@@ -79,21 +79,21 @@ class LimitsSection(Section):
 class LedgerSection(Section):
     seals: str | None = Field(
         default=None,
-        description="folder outside of the state-dir for the seal, which shows an old copy; none: beside the data",
+        description="folder outside of the state-dir for the seal, which reveals an old copy; none: beside the data",
     )
 
 
 class TimeSection(Section):
-    reply_after: float = Field(default=0.0, ge=0, description="seconds from a request to its answer, whatever it is; 0: none")
+    reply_after: float = Field(default=0.0, ge=0, description="seconds from a request to any answer; 0: answer at once")
 
 
 class CohortSection(Section):
-    """Whom this client shares secure sums with (docs/secure-sums.md)."""
+    """The cohort that this client shares secure sums with (docs/secure-sums.md)."""
 
     keys: tuple[str, ...] = Field(description="public keys of all members that may be in a sum with this client, its own too")
     size: int = Field(ge=2, description="the fewest members that must be invited")
-    colluding: int = Field(ge=0, description="members that the noise must reckon with as working with the server, at least")
-    dropouts: int = Field(ge=0, description="members that may be missing in a sum, at most")
+    colluding: int = Field(ge=0, description="fewest members working with the server that the noise must allow for")
+    dropouts: int = Field(ge=0, description="most members that may be missing in a sum")
 
 
 class Policy(Section):
@@ -117,11 +117,27 @@ class Policy(Section):
 
 
 def load_policy(path: Path) -> Policy:
-    """Read the policy file; whatever is wrong with it is a ConfigError of one line."""
+    """Read the policy file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    Policy
+        The policy.
+
+    Raises
+    ------
+    ConfigError
+        In one line, if the file is missing or not valid.
+    """
     try:
         return _parsed(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
-        raise ConfigError(f"The policy {path} cannot be read: {error.strerror}. Without a policy nothing is sent.") from None
+        raise ConfigError(f"The policy {path} cannot be read: {error.strerror}. Without it a node sends nothing.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"The policy {path} is not valid TOML: {error}.") from None
 
@@ -129,7 +145,7 @@ def load_policy(path: Path) -> Policy:
 @lru_cache(maxsize=8)
 def _parsed(text: str, name: str) -> Policy:
     values = tomllib.loads(text)
-    for section in values.values():  # TOML has lists; a policy keeps them as they are
+    for section in values.values():  # TOML has lists; a policy has tuples
         if isinstance(section, dict):
             section.update({key: tuple(value) for key, value in section.items() if isinstance(value, list)})
     try:
@@ -139,7 +155,7 @@ def _parsed(text: str, name: str) -> Policy:
         raise ConfigError(f"The policy {name} does not fit: {where}.") from None
     if policy.takes_offers and (missing := _unsaid(policy)):
         raise ConfigError(
-            f'The policy {name} takes any job within its limits ([jobs] take = "within-limits"), so it must name all of them; '
+            f'The policy {name} takes any job within its limits ([jobs] take = "within-limits"), so it must set all of them; '
             f"these are missing: {', '.join(missing)}."
         )
     return policy
@@ -151,7 +167,18 @@ def _unsaid(policy: Policy) -> list[str]:
 
 
 def check_job(policy: Policy, job: Job) -> None:
-    """Refuse a job that the policy does not allow, from the job's file alone: no row is read, no memory is taken."""
+    """Refuse a job that the policy does not allow. It looks at the job's file alone: it reads no row and takes no memory.
+
+    Parameters
+    ----------
+    policy, job
+        The policy and the job.
+
+    Raises
+    ------
+    Refused
+        With a code of `REFUSALS`.
+    """
     allow, limits, config = policy.allow, policy.limits, job.config
     _among("algorithm", config.algorithm.name, allow.algorithms)
     _among("mechanism", config.privacy.mechanism, allow.mechanisms)
@@ -182,13 +209,23 @@ def _check_map(policy: Policy, config: Config, job: Job) -> None:
         _at_least("map", options["fourier_bandwidth"], limits.fourier_bandwidth_min)
         seed = options["features_seed"]
         if (allow.map_seeds or policy.takes_offers) and seed not in allow.map_seeds:
-            raise Refused("map", f"The seed {seed} was asked for; this client's policy allows {allow.map_seeds}.")
+            raise Refused("map", f"The job asks for the seed {seed}; this client's policy allows {allow.map_seeds}.")
 
 
 def check_plan(policy: Policy, plan: Plan, taken: int = 0) -> None:
-    """Refuse a mechanism that the policy does not allow: the one that the client itself derived from the job.
+    """Refuse a mechanism that the policy does not allow. The client itself derived it from the job.
 
-    `taken` counts the client's participations in this job so far.
+    Parameters
+    ----------
+    policy, plan
+        The policy, and the plan of the job.
+    taken : int
+        The client's participations in this job so far.
+
+    Raises
+    ------
+    Refused
+        With a code of `REFUSALS`.
     """
     limits = policy.limits
     _among("mode", plan.mode, policy.allow.modes)
@@ -199,14 +236,14 @@ def check_plan(policy: Policy, plan: Plan, taken: int = 0) -> None:
 
 def _among(name: str, asked: str, allowed: tuple[Any, ...]) -> None:
     if asked not in allowed:
-        raise Refused(name, f"{asked!r} was asked for; this client's policy allows {', '.join(allowed)}.")
+        raise Refused(name, f"The job asks for {asked!r}; this client's policy allows {', '.join(allowed)}.")
 
 
 def _at_most(name: str, asked: float, most: float) -> None:
     if not asked <= most:
-        raise Refused(name, f"{asked:g} was asked for; this client's policy allows at most {most:g}.")
+        raise Refused(name, f"The job asks for {asked:g}; this client's policy allows at most {most:g}.")
 
 
 def _at_least(name: str, asked: float, least: float) -> None:
     if not (asked >= least and not math.isnan(asked)):
-        raise Refused(name, f"{asked:g} was asked for; this client's policy allows no less than {least:g}.")
+        raise Refused(name, f"The job asks for {asked:g}; this client's policy allows no less than {least:g}.")

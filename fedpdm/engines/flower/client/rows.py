@@ -1,8 +1,8 @@
-"""A node's own rows, each read by itself: one that is malformed is empty, whatever it holds, and changes no other row.
+"""A node's own rows, each read by itself: a malformed row counts as empty and changes no other row.
 
-A CSV or LibSVM file has one row per line here. So an open quote, too many fields or bytes that are no text spoil their own line
-and nothing else; `fedpdm.data.tables`, which is for an owner's eyes, refuses the whole file instead. In Parquet and NPZ files
-the schema says what a cell is, never the column's type (`cells`). A file without rows is one whose slots are all empty.
+A CSV or LibSVM file has one row per line here. So an open quote, too many fields or bytes that are not text damage only their
+own line. `fedpdm.data.tables`, whose messages only the owner sees, refuses the whole file instead. In Parquet and NPZ files
+the schema decides the meaning of a cell, never the column's type (`cells`). In a file without rows all slots are empty.
 """
 
 import csv
@@ -38,9 +38,22 @@ class Rows(NamedTuple):
 
 
 def read_rows(path: Path, schema: Schema) -> Rows:
-    """The rows of a table by a public schema: nothing about the encoding is read off them."""
+    """Read the rows of a table by a public schema; the encoding does not depend on the rows.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    schema : Schema
+        The public schema.
+
+    Returns
+    -------
+    Rows
+        The rows.
+    """
     if not path.is_file():
-        raise DataError(f"The file {path} is not there.")
+        raise DataError(f"The file {path} does not exist: check data-path in the node's configuration.")
     kind = path.suffix.lower()
     if kind in (".csv", ".tsv"):
         return _encoded(path.name, schema, *_read_lines(path))
@@ -54,7 +67,20 @@ def read_rows(path: Path, schema: Schema) -> Rows:
 
 
 def read_arrays(path: Path, features: int, classes: int) -> Rows:
-    """The rows of an NPZ file with arrays `features` [n, d] and `labels` [n]; d and the number of classes are the job's."""
+    """Read the rows of an NPZ file with arrays `features` [n, d] and `labels` [n].
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    features, classes : int
+        The job's number of columns and of classes.
+
+    Returns
+    -------
+    Rows
+        The rows.
+    """
     x, y = _load(path, lambda arrays: (arrays["features"], arrays["labels"]), "numpy.savez(path, features=..., labels=...)")
     if x.ndim != 2 or x.shape[1] != features or y.shape != (len(x),):
         raise DataError(f"{path} has features {x.shape} and labels {y.shape}; the job's model has {features} columns.")
@@ -65,7 +91,7 @@ def read_arrays(path: Path, features: int, classes: int) -> Rows:
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
-    """Every number as float64, whatever the type of the array; NaN for what is none."""
+    """Return every number as float64, for any type of the array; NaN for other values."""
     if array.dtype.kind in "iufb":
         return array.astype(np.float64)
     return numbers_of(column_of("", array.ravel()))[0].to_numpy().astype(np.float64).reshape(array.shape)
@@ -80,7 +106,7 @@ def _load(path: Path, read: Any, written: str) -> Any:
 
 
 def _read_columns(path: Path) -> Columns:
-    """The columns of a Parquet or NPZ file, of whatever type."""
+    """Read the columns of a Parquet or NPZ file, of any type."""
     import polars as pl
 
     if path.suffix.lower() == ".npz":
@@ -95,7 +121,7 @@ def _read_columns(path: Path) -> Columns:
 
 
 def _encoded(name: str, schema: Schema, columns: Columns, good: np.ndarray) -> Rows:
-    """The rows as features and labels; a word where a number should be, or an unknown label, makes its row a bad one."""
+    """Encode rows as features and labels; a word instead of a number, or an unknown label, makes its row a bad one."""
     table = Table(name, dict(columns), len(good), "")
     read = {}
     for own, column in schema.columns.items():
@@ -113,7 +139,7 @@ def _encoded(name: str, schema: Schema, columns: Columns, good: np.ndarray) -> R
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file that are not blank."""
+    """Return the lines of a file that are not blank."""
     try:
         content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     except OSError as error:
@@ -130,7 +156,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _fields(line: str, separator: str) -> list[str]:
-    """The fields of one line; none at all if it is no line of a CSV file by itself."""
+    """Return the fields of one line; none if the line alone is not valid CSV."""
     try:
         return next(csv.reader([line], delimiter=separator, strict=True))
     except (csv.Error, StopIteration):
@@ -138,7 +164,7 @@ def _fields(line: str, separator: str) -> list[str]:
 
 
 def _read_lines(path: Path) -> tuple[Columns, np.ndarray]:
-    """A CSV file, whose first line has the public names of the columns."""
+    """Read a CSV file, whose first line has the public names of the columns."""
     lines = _lines(path)
     if not lines:
         raise DataError(f"{path} is empty: its first line must name the columns.")
@@ -155,7 +181,7 @@ def _read_lines(path: Path) -> tuple[Columns, np.ndarray]:
 
 
 def _read_libsvm(path: Path, schema: Schema) -> tuple[Columns, np.ndarray]:
-    """A LibSVM file: the columns are the schema's, whichever occur."""
+    """Read a LibSVM file with the columns of the schema; others do not matter."""
     lines = _lines(path)
     names = [name for name in schema.columns if re.fullmatch(r"x[1-9]\d*", name)]
     places = {name: place for place, name in enumerate(names)}

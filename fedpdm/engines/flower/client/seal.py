@@ -1,6 +1,6 @@
-"""A note outside of a node's folder: which ledger counts for its data, and how far that ledger had come.
+"""A file outside of a node's folder: it names the ledger of the node's data and its last known head.
 
-It shows that the whole folder was replaced by an older copy, and that a second folder spends for the same data.
+It reveals that the whole folder was replaced by an older copy, or that a second folder spends for the same data.
 """
 
 import hashlib
@@ -19,9 +19,19 @@ SUFFIX = ".fedpdm-seal"
 
 
 def seal_of(source: NodeSource, folder: Path | None) -> "Seal | None":
-    """Where the seal of a node's data is: in the policy's `folder`, else beside the data file.
+    """Return the seal of a node's data: in the policy's folder, else beside the data file.
 
-    A part of a public data set has none unless the policy names a folder.
+    Parameters
+    ----------
+    source : NodeSource
+        The node's data.
+    folder : Path or None
+        The folder in the policy.
+
+    Returns
+    -------
+    Seal or None
+        The seal. A part of a public data set has none, unless the policy names a folder.
     """
     name = str(source.path.resolve()) if source.path else f"client {source.client} of {source.data_dir}"
     if folder is not None:
@@ -35,9 +45,9 @@ class Seal(NamedTuple):
     path: Path
 
     def trouble(self, chain: Chain, *, new: bool) -> str | None:
-        """How the seal contradicts the ledger, if it does; the seal of a `new` ledger is made.
+        """Return how the seal contradicts the ledger, or None; a `new` ledger gets its seal.
 
-        A seal that is behind the ledger is no trouble: a crash between the two leaves it so.
+        A seal that is older than the ledger is no contradiction: a crash between the two writes leaves it so.
         """
         try:
             text = self.path.read_text(encoding="ascii")
@@ -50,15 +60,15 @@ class Seal(NamedTuple):
             return f"the seal {self.path} belongs to another state folder for the same data"
         count, _, last = rest.rstrip("\n").partition(" ")
         held = count.isdecimal() and chain.holds(Head(int(count), _bytes(last)))
-        return None if held else f"the ledger is an older copy than its seal {self.path} knows of"
+        return None if held else f"the ledger is older than its seal {self.path}"
 
     def write(self, chain: Chain) -> None:
-        """Say how far the ledger has come."""
+        """Record the ledger's present head."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(self.path, _line(chain))
 
     def _claim(self, chain: Chain) -> bool:
-        """Make the file unless another folder was faster."""
+        """Make the file, unless another folder was faster."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_name(f"{self.path.name}.{uuid.uuid4().hex}")
         try:

@@ -1,7 +1,7 @@
-"""What a client keeps on disk: its state in every job, its last messages, and what it refused. SQLite beside the ledger.
+"""A client's records on disk: its state in every job, its last messages, and its refusals. SQLite beside the ledger.
 
-A new state is *pending* until the server names the message that it belongs to as accepted; until then the state before it
-counts. So a reply that is lost on the way costs budget and nothing else: both sides go on from the same state.
+A new state is *pending* until the server names its message as accepted; until then the earlier state counts. So a lost reply
+costs budget and nothing else: both sides continue from the same state.
 """
 
 import fcntl
@@ -43,13 +43,13 @@ CREATE TABLE IF NOT EXISTS refusals (at REAL NOT NULL, job TEXT NOT NULL, round 
 
 
 class Kept(NamedTuple):
-    """A message on record."""
+    """A recorded message."""
 
     job: str
     round: int
     request: str
     message: str
-    status: str  # "pending", "accepted", or "dropped": the server went on without it
+    status: str  # "pending", "accepted", or "dropped": the server continued without it
     size: int
     made: float
 
@@ -74,23 +74,23 @@ class Store:
         self.admission = Admission(connection)
 
     def message(self, job: str, round_index: int) -> Kept | None:
-        """The message of a round, if there is one on record."""
+        """Return the message of a round, if one is recorded."""
         row = self._one(f"SELECT {_COLUMNS} FROM messages WHERE job = ? AND round = ?", job, round_index)
         return Kept(*row) if row else None
 
     def messages(self, job: str | None = None) -> list[Kept]:
-        """All messages on record, oldest first."""
+        """Return all recorded messages, oldest first."""
         where, values = ("", ()) if job is None else ("WHERE job = ?", (job,))
         rows = self._connection.execute(f"SELECT {_COLUMNS} FROM messages {where} ORDER BY made, rowid", values)
         return [Kept(*row) for row in rows]
 
     def vectors(self, job: str, round_index: int) -> bytes | None:
-        """The bytes of a message, while they are kept: those of a job's last message are."""
+        """Return the bytes of a message while they are stored: those of a job's last message are."""
         row = self._one("SELECT vectors FROM messages WHERE job = ? AND round = ?", job, round_index)
         return row[0] if row else None
 
     def state(self, request: Request, settings: str, first: Callable[[], list[np.ndarray]]) -> list[np.ndarray]:
-        """The state that the request's round starts from, once what is pending has been settled.
+        """Return the state that the request's round starts from, after a decision about the pending state.
 
         Parameters
         ----------
@@ -99,7 +99,12 @@ class Store:
         settings : str
             Digest of the settings; those of a job never change.
         first : callable
-            Gives the state of a client that has not taken part yet.
+            Returns the state of a client that has not taken part yet.
+
+        Returns
+        -------
+        list of ndarray
+            The state.
         """
         with one_writer(self._connection):
             row = self._one("SELECT settings, state, accepted FROM jobs WHERE job = ?", request.job)
@@ -111,7 +116,7 @@ class Store:
             return _load(self._settle(request, row[1], row[2]))
 
     def _settle(self, request: Request, state: bytes, accepted: str) -> bytes:
-        """The pending state becomes the state if its message was accepted, and is dropped if it was not."""
+        """Make the pending state the state if its message was accepted, and drop it if it was not."""
         query = "SELECT message, next_state FROM messages WHERE job = ? AND status = 'pending'"
         message, next_state = self._one(query, request.job) or ("", b"")
         if message and request.accepted == message:
@@ -120,8 +125,8 @@ class Store:
         elif request.accepted != accepted:
             raise Refused(
                 "state",
-                f"The server last accepted message {request.accepted or 'none'} of this client, whose folder last knows of "
-                f"{accepted or 'none'}: the folder, or the server's, is an old copy. Begin a new job.",
+                f"The server last accepted message {request.accepted or 'none'} of this client, but the last one in its folder "
+                f"is {accepted or 'none'}: this folder, or the server's, is an old copy. Begin a new job.",
             )
         status = "accepted" if request.accepted == message else "dropped"
         self._connection.execute(
@@ -132,7 +137,7 @@ class Store:
     def keep(
         self, request: Request, message: str, vectors: bytes, next_state: list[np.ndarray], paid: Head | None = None
     ) -> None:
-        """Put a message and the state that belongs to it on disk, before it leaves; `paid` is the ledger's head then."""
+        """Write a message and its state to disk before it leaves; `paid` is the ledger's head at that time."""
         with one_writer(self._connection):
             self._connection.execute("UPDATE messages SET vectors = NULL WHERE job = ?", (request.job,))
             row = (request.job, request.round, request.digest(), message, "pending", len(vectors), time.time())
@@ -140,17 +145,17 @@ class Store:
             self._connection.execute("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def heads(self) -> list[Head]:
-        """What the ledger's head was when each message was paid for."""
+        """Return the ledger's head at the time of each message."""
         rows = self._connection.execute("SELECT ledger_count, ledger_hash FROM messages WHERE ledger_count IS NOT NULL")
         return [Head(*row) for row in rows]
 
     def forget_heads(self) -> None:
-        """The messages on record are no witnesses any more: an operator has decided."""
+        """Remove the heads of recorded messages, after an operator's decision."""
         with one_writer(self._connection):
             self._connection.execute("UPDATE messages SET ledger_count = NULL, ledger_hash = NULL")
 
     def note_refusal(self, job: str, round_index: int, refused: Refused) -> None:
-        """Remember what was refused, for whoever runs this node: the last ones, each in a few words."""
+        """Record a refusal for the operator of this node; only the last ones stay."""
         with one_writer(self._connection):
             self.admission.add("refusals")
             row = (time.time(), job, round_index, refused.name, refused.reason[:LONGEST_REASON])
@@ -160,7 +165,7 @@ class Store:
             )
 
     def refusals(self) -> list[tuple[Any, ...]]:
-        """(at, job, round, name, reason), oldest first."""
+        """Return (at, job, round, name, reason), oldest first."""
         return self._connection.execute("SELECT * FROM refusals ORDER BY rowid").fetchall()
 
     def _one(self, query: str, *values: object) -> Any:
@@ -169,9 +174,22 @@ class Store:
 
 @contextmanager
 def open_store(folder: Path, *, create: bool = True) -> Iterator[Store]:
-    """The client's folder, locked: a second process waits until the first has finished its whole step."""
+    """Open the client's folder and lock it: a second process waits until the first has finished its whole step.
+
+    Parameters
+    ----------
+    folder : Path
+        The state folder.
+    create : bool
+        Whether a new folder may be made.
+
+    Returns
+    -------
+    context manager
+        The `Store`.
+    """
     if not create and not (folder / "state.sqlite").is_file():
-        raise UserError(f"{folder} holds no client's state: name the state-dir of a node that has been asked at least once.")
+        raise UserError(f"{folder} holds no client's state: give the state-dir of a node that was asked at least once.")
     try:
         with _private(folder), (folder / ".lock").open("w") as lock:
             _acquire(lock, folder)
@@ -184,12 +202,12 @@ def open_store(folder: Path, *, create: bool = True) -> Iterator[Store]:
                 yield Store(connection)
             finally:
                 connection.close()
-    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # the last: of a damaged file
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # the last one comes from a damaged file
         raise Refused("node", f"The state folder {folder} cannot be used: {error}. Nothing was sent.") from error
 
 
 def _add_columns(connection: sqlite3.Connection) -> None:
-    """What folders of an earlier release lack."""
+    """Add the columns that folders of an earlier release lack."""
     there = {row[1] for row in connection.execute("PRAGMA table_info(messages)")}
     for name, kind in (("ledger_count", "INTEGER"), ("ledger_hash", "BLOB")):
         if name not in there:
@@ -198,7 +216,7 @@ def _add_columns(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def _private(folder: Path) -> Iterator[None]:
-    """What is written in the folder is for its owner's eyes, whoever made the folder and whatever the umask is."""
+    """Let only the owner read new files in the folder, whoever made the folder and whatever the umask is."""
     before = os.umask(0o077)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -212,7 +230,7 @@ def _private(folder: Path) -> Iterator[None]:
 
 
 def _acquire(lock: Any, folder: Path) -> None:
-    """Wait for the lock: an orphan of a killed SuperNode may still be at work, and ends by itself."""
+    """Wait for the lock: an orphan of a killed SuperNode may still work, and ends by itself."""
     until = time.monotonic() + LOCK_SECONDS
     while True:
         try:

@@ -30,7 +30,7 @@ SpendFn = Callable[[float, float], None]  # (sensitivity, sigma); records a rele
 
 
 class Work:
-    """The computation of one message. Shapes and numbers of rows are the job's, so that nothing of them is the client's."""
+    """The computation of one message. Shapes and numbers of rows are the job's, so they do not depend on the client."""
 
     def __init__(self, job: Job, request: Request) -> None:
         self.job, self.config, self.request = job, job.config, request
@@ -41,13 +41,13 @@ class Work:
 
     @property
     def note(self) -> str:
-        """What the ledger calls the release."""
+        """The ledger's note for the release."""
         if self.request.task == "evaluate":
             return "evaluation, secure noise"
         return f"{self.plan.mode if self.plan else ''}, {self.job.noise} noise"
 
     def first_state(self) -> list[np.ndarray]:
-        """What a client that has not taken part yet keeps."""
+        """Return the state of a client that has not taken part yet."""
         if self.request.task == "evaluate":
             return []
         return [np.asarray(leaf) for leaf in jax.tree.leaves(self.setup.algorithm.init_client(self.broadcast.x0))]
@@ -67,14 +67,14 @@ class Work:
             spend(sensitivity, self.plan.cost_multiplier() * sensitivity)
         rows: Any = (features[None], own.labels[None], np.array([slots], np.int32), np.int32(0))
         seed: Any = np.uint32(self.config.seed)
-        t: Any = np.int32(request.round)  # an array: else every round would be compiled anew
+        t: Any = np.int32(request.round)  # an array: otherwise every round would be compiled again
         key = jax.jit(client_key)(seed, t, np.int32(request.client))
         support = jax.jit(partial(shared_support, links))(seed, t, self.broadcast.x0) if links.has_support else None
         run = Compiled(self.job.digest, double)
         return client_round(setup, Examples(*rows), state, self.broadcast, t, key, support, run)
 
     def evaluate(self, own: ClientExamples, spend: SpendFn) -> bytes:
-        """Noised counts on the rows that are held out; `spend` is called before any noise is drawn."""
+        """Return noised counts on the rows that are held out; `spend` is called before any noise is drawn."""
         evaluation, rows = self.job.evaluation, own.held_out & own.filled
         assert evaluation is not None
         scores = self.setup.problem.loss.scores(jnp.asarray(self.broadcast.x0), jnp.asarray(own.features))
@@ -83,7 +83,7 @@ class Work:
         return encode([make_part(noised.astype(np.float32), np.ones(counts.size, bool))])
 
     def _secure(self, state: Any, radius: float, spend: SpendFn) -> Mechanism:
-        """The secure mechanism for this round: everything that it rests on is public."""
+        """Make the secure mechanism for this round from public values alone."""
         plan, setup, t = self.plan, self.setup, self.request.round
         assert plan is not None
         step_size = _step_size(setup, t)
@@ -107,7 +107,7 @@ class Work:
         while plan.noise_multiplier * bound * lattice < 2**12 and lattice < 2**40:
             lattice *= 2
         if not (iterate_bound(shape) < 2.0**51 / lattice and margin < bound):
-            raise Refused("model", f"From a model of norm {shape.start:.3g} the local steps go too far for exact noise.")
+            raise Refused("model", f"From a model of norm {shape.start:.3g} the local steps move too far for exact noise.")
         return secure(plan.bound, plan.noise_multiplier, margin, spend, SecureGaussian(lattice))
 
 
@@ -125,10 +125,10 @@ def _shapes(job: Job) -> Any:
 
 
 class Compiled:
-    """How a real client runs the two parts of `client_round`: compiled, and the part that sees data in float64.
+    """The two parts of `client_round` at a real client: compiled, and the part that sees data in float64.
 
-    A process that answers a job again finds its programs here. They do not depend on the mechanism's functions, which are
-    called between the two parts.
+    A process that answers a job again finds its programs here. They do not depend on the mechanism's functions, which run
+    between the two parts.
     """
 
     programs: ClassVar[dict[tuple[str, str, bool], Any]] = {}
@@ -152,19 +152,19 @@ class Compiled:
 
 
 def _in_precision(double: bool, leaf: Any) -> Any:
-    """Floating-point arrays in the precision of this part; everything else as it is."""
+    """Convert floating-point arrays to the precision of this part; leave everything else."""
     if jnp.issubdtype(leaf.dtype, jnp.floating):
         return np.asarray(leaf, np.float64 if double else np.float32)
     return leaf
 
 
 def _step_size(setup: Setup, round_index: int) -> float:
-    """That of `step_size_at`, in plain numbers."""
+    """Return `step_size_at` in plain numbers."""
     return setup.local.step_size / (math.sqrt(1.0 + round_index) if setup.local.schedule == "inverse-sqrt" else 1.0)
 
 
 def _decode(vectors: bytes, like: Broadcast) -> Broadcast:
-    """The broadcast from its bytes; a model that is not finite or is huge is refused."""
+    """Decode the broadcast; refuse a model that is not finite or is huge."""
     leaves, tree = jax.tree.flatten(like)
     try:
         parts = decode(vectors, dimensions=[leaf.size for leaf in leaves], limit=LARGEST)

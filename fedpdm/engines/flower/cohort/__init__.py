@@ -1,1 +1,1 @@
-"""Training by secure sums: a member that lives through one process per message, and the server's rounds."""
+"""Training by secure sums: a member with one process per message, and the server's rounds."""

@@ -1,4 +1,4 @@
-"""What a cohort trains, as member and server derive it, each for itself, from the job that they hold."""
+"""The agreement of a cohort: member and server each derive it from the job that they hold."""
 
 from typing import NamedTuple
 
@@ -16,12 +16,12 @@ from fedpdm.secure_sums.terms import Terms
 
 __all__ = ["Agreement", "SLACK", "agree_on", "public_work"]
 
-SLACK = 2.0**-15  # by which a share's noise is above the bound of exact arithmetic: it covers float64 and its evaluation
+SLACK = 2.0**-15  # share by which the noise exceeds the bound of exact arithmetic: it covers float64 and its evaluation
 MODES = ("linearised", "contractive")
 
 
 class Agreement(NamedTuple):
-    """A job of secure sums, and what follows from it."""
+    """A job of secure sums, and everything that follows from it."""
 
     job: Job
     setup: Setup
@@ -35,21 +35,21 @@ class Agreement(NamedTuple):
         return self.job.shape[0] * self.job.shape[1]
 
     def step_size(self, round_index: int) -> float:
-        """That of `step_size_at`, in plain numbers."""
+        """Return `step_size_at` in plain numbers."""
         local = self.setup.local
         return local.step_size / ((1.0 + round_index) ** 0.5 if local.schedule == "inverse-sqrt" else 1.0)
 
     def sensitivity(self, round_index: int) -> float:
-        """Of a member's contribution, with room for rounding."""
+        """Return the sensitivity of a member's contribution, with room for rounding."""
         return self.plan.sensitivity(self.step_size(round_index), self.job.slots) * (1 + SLACK)
 
     def sigma(self, round_index: int) -> float:
-        """The noise of one share in this round."""
+        """Return the noise of one share in this round."""
         z, bound, honest = self.shared.sum_multiplier, self.sensitivity(round_index), self.sums.cohort.honest
         return float(share_sigma(z, bound, self.dimension, honest, self.sums.lattice.scale))
 
     def terms(self, round_index: int, roster: tuple[str, ...]) -> Terms:
-        """The terms of a round's sum: everybody who holds the job comes to the same."""
+        """Return the terms of a round's sum; everybody who holds the job computes the same."""
         return Terms(
             job=self.job.digest,
             round=round_index,
@@ -65,7 +65,23 @@ class Agreement(NamedTuple):
 
 
 def agree_on(job: Job) -> Agreement:
-    """The agreement of a job; a refusal where a deployment cannot have it."""
+    """Derive the agreement of a job.
+
+    Parameters
+    ----------
+    job : Job
+        The job.
+
+    Returns
+    -------
+    Agreement
+        The agreement.
+
+    Raises
+    ------
+    Refused
+        If a deployment cannot run the job.
+    """
     config = job.config
     if config.privacy.trust != "cohorts" or config.cohorts.members != "fixed" or job.noise != "secure":
         raise Refused("settings", "A cohort trains with privacy.trust=cohorts, cohorts.members=fixed and secure noise.")
@@ -81,7 +97,18 @@ def agree_on(job: Job) -> Agreement:
 
 
 def public_work(agreement: Agreement, round_index: int) -> Solved:
-    """What is public about the members' work in this round."""
+    """Return the public facts about the members' work in a round.
+
+    Parameters
+    ----------
+    agreement, round_index
+        The agreement, and the round.
+
+    Returns
+    -------
+    Solved
+        The facts, without a solution.
+    """
     key = client_key(agreement.job.config.seed, round_index, 0)
     numbers = [np.float32(v) for v in (agreement.step_size(round_index), agreement.job.slots)]
     steps = np.int32(agreement.setup.local.steps)

@@ -1,4 +1,4 @@
-"""A cohort of processes on this machine: one member is killed in every step, once too many are, and training goes on."""
+"""A cohort of processes on this machine: one member is killed in every step, once too many are, and training continues."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from fedpdm.runs.folder import atomic_write
 
 __all__ = ["run_cohort_demo"]
 
-POLICY = """# What this member agrees to; a request beyond it is refused.
+POLICY = """# The terms of this member; a request beyond them is refused.
 [budget]
 epsilon = {epsilon}
 delta = 1e-5
@@ -43,7 +43,24 @@ Say = Callable[[str], None]
 
 
 def run_cohort_demo(folder: Path, *, members: int, epsilon: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
-    """Train on digits in `folder`: a round for every step in which a member dies, one in which too many do, and a whole one."""
+    """Train on digits: a round for every step in which a member is killed, one in which too many are, and a complete one.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the demo.
+    members, epsilon
+        Members of the cohort, and every client's budget.
+    data_dir : Path or None
+        The folder of data files.
+    say : callable
+        Called with lines of progress.
+
+    Returns
+    -------
+    dict
+        The summary.
+    """
     folder, cohort = folder.absolute(), Cohort(members, 1, 1).check()
     rounds = len(STEPS) + 2
     job = job_from("plain", _settings(cohort, rounds, epsilon), slots=None, data_dir=data_dir)
@@ -77,14 +94,14 @@ def run_cohort_demo(folder: Path, *, members: int, epsilon: float, data_dir: Pat
 
 
 def _victims(number: int, cohort: Cohort) -> dict[int, str]:
-    """Who dies in a round: one member in each step, then one more than may be missing, then nobody."""
+    """Return the members that are killed in a round: one in each step, then one more than may be missing, then nobody."""
     if number < len(STEPS):
         return {number % cohort.members: STEPS[number]}
     return dict.fromkeys(range(cohort.dropouts + 1), "masked") if number == len(STEPS) else {}
 
 
 def _nodes(folder: Path, cohort: Cohort, epsilon: float, job: Job, data_dir: Path | None) -> dict[int, Node]:
-    """Members with an identity, a policy that lists all of them, and the job."""
+    """Make members with an identity, a policy that lists all of them, and the job."""
     policy = folder / "policy.toml"
     nodes = {
         client: Node(NodeSource(client, None, None, data_dir), folder / "nodes" / f"client-{client}", policy)

@@ -1,4 +1,4 @@
-"""A cohort of real processes on loopback sockets: what a member does in a deployment, without Flower in between.
+"""A cohort of real processes on loopback sockets: members as in a deployment, without Flower in between.
 
     python -m fedpdm.engines.flower.cohort.local HOST PORT CLIENT STATE-DIR POLICY [DATA-DIR]
 
@@ -23,7 +23,7 @@ from fedpdm.engines.flower.protocol import Refused
 
 __all__ = ["Processes", "serve"]
 
-SECRET = "FEDPDM_COHORT_SECRET"  # by which the server's socket knows its own processes
+SECRET = "FEDPDM_COHORT_SECRET"  # the server's socket recognises its own processes by it
 LOST = (EOFError, ConnectionError, BrokenPipeError)
 
 
@@ -36,7 +36,15 @@ def _decode(message: bytes) -> dict[str, Any]:
 
 
 def serve(address: tuple[str, int], node: Node) -> None:
-    """A member's process: one step in, one answer out, until the server hangs up."""
+    """Run a member's process: one step in, one answer out, until the server closes the connection.
+
+    Parameters
+    ----------
+    address : (str, int)
+        Host and port of the server.
+    node : Node
+        The member.
+    """
     with Client(address, authkey=bytes.fromhex(os.environ[SECRET])) as pipe:
         pipe.send_bytes(_encode({"client": node.client}))
         while True:
@@ -67,7 +75,7 @@ class Processes:
         self._secret = os.urandom(32)
         self._listener = Listener(("127.0.0.1", 0), backlog=len(self._nodes), authkey=self._secret)
         self._running: dict[int, tuple[subprocess.Popen[bytes], Connection]] = {}
-        self.victims: dict[int, str] = {}  # who is killed right after it was sent which step
+        self.victims: dict[int, str] = {}  # by member: the step after whose request it is killed
         self.refusals: list[str] = []
 
     def __enter__(self) -> Self:
@@ -79,7 +87,7 @@ class Processes:
         self._listener.close()
 
     def start(self) -> None:
-        """Start everybody who is not there, and wait until they are."""
+        """Start all members that do not run, and wait until they are connected."""
         host, port = self._listener.address
         missing, started = [c for c in self._nodes if c not in self._running], {}
         for client in missing:
@@ -97,14 +105,14 @@ class Processes:
             self._running[client] = started[client], pipe
 
     def kill(self, client: int) -> None:
-        """kill -9."""
+        """Kill a member with SIGKILL."""
         process, pipe = self._running.pop(client)
         process.kill()
         process.wait()
         pipe.close()
 
     def exchange(self, steps: Mapping[int, Step]) -> dict[int, bytes]:
-        """Send everybody its step, kill the victims of this step, and bring the answers of the others."""
+        """Send every member its step, kill the victims of this step, and return the answers of the others."""
         there = [client for client in steps if client in self._running]
         for client in there:
             with contextlib.suppress(*LOST):
@@ -126,7 +134,7 @@ class Processes:
 
 
 def main(host: str, port: str, client: str, state_dir: str, policy: str, data_dir: str | None = None) -> None:
-    """One member."""
+    """Run one member."""
     source = NodeSource(int(client), None, None, Path(data_dir) if data_dir else None)
     serve((host, int(port)), Node(source, Path(state_dir), Path(policy)))
 

@@ -1,6 +1,6 @@
-"""A member's side in a deployment: one process per message, so what a sum needs is kept on disk between its steps.
+"""A member's side in a deployment: one process per message, so the state of a sum is on disk between its steps.
 
-It knows nothing of Flower: `answer_step` is given bytes and returns bytes.
+It does not depend on Flower: `answer_step` takes bytes and returns bytes.
 """
 
 import os
@@ -41,7 +41,7 @@ _SCHEMA = """CREATE TABLE IF NOT EXISTS sums (
 
 
 class Step(NamedTuple):
-    """What a server asks of a member: one step of one sum."""
+    """A server's request to a member: one step of one sum."""
 
     name: str  # advertise, pieces, masked, agree or reveal
     job: str  # its digest
@@ -51,7 +51,18 @@ class Step(NamedTuple):
 
 
 def identity_of(state_dir: Path) -> Ed25519PrivateKey:
-    """The member's own identity, made when it is first asked for; only its owner may read the file."""
+    """Return the member's own identity; make it at the first use. Only its owner may read the file.
+
+    Parameters
+    ----------
+    state_dir : Path
+        The state folder.
+
+    Returns
+    -------
+    Ed25519PrivateKey
+        The key.
+    """
     path = state_dir / KEY_FILE
     try:
         return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
@@ -68,28 +79,62 @@ def identity_of(state_dir: Path) -> Ed25519PrivateKey:
 
 
 def pack_vectors(vectors: list[np.ndarray]) -> bytes:
-    """The model and the cohort's state as they travel."""
+    """Pack the model and the cohort's state.
+
+    Parameters
+    ----------
+    vectors : list of ndarray
+        The vectors.
+
+    Returns
+    -------
+    bytes
+        float32 numbers.
+    """
     return b"".join(np.asarray(vector, "<f4").tobytes() for vector in vectors)
 
 
 def unpack_vectors(field: bytes, like: list[Any]) -> list[np.ndarray]:
-    """Vectors of these shapes; refused if they are not all finite."""
+    """Unpack vectors of these shapes; refuse them if they are not all finite.
+
+    Parameters
+    ----------
+    field : bytes
+        float32 numbers.
+    like : list of arrays
+        The shapes.
+
+    Returns
+    -------
+    list of ndarray
+        The vectors.
+    """
     sizes = [int(np.prod(leaf.shape)) for leaf in like]
     if len(field) != 4 * sum(sizes):
         raise Refused("model", f"Expected {sum(sizes)} numbers for model and state, got {len(field)} bytes.")
     values = np.frombuffer(field, "<f4").astype(np.float32)
     if not np.abs(values).max(initial=0.0) < 2.0**20:  # also refuses NaN
-        raise Refused("model", "The model holds numbers that are huge or are none.")
+        raise Refused("model", "The model holds numbers that are huge or not finite.")
     parts = np.split(values, np.cumsum(sizes)[:-1])
     return [part.reshape(leaf.shape) for part, leaf in zip(parts, like, strict=True)]
 
 
 def answer_step(node: Node, step: Step) -> bytes:
-    """The member's answer to one step, or Refused by a code of `REFUSALS` with its constant text.
+    """Answer one step, or refuse by a code of `REFUSALS` with its constant text.
 
-    Formal guarantee: as in `fedpdm.engines.flower.client.client.answer`, for what leaves in secure sums of jobs that the client
-    holds: a share leaves only in a sum whose roster, size, colluding members and dropouts the policy approves, under noise that
-    the member derived itself, once per job and round, and after its release is on the ledger.
+    Formal guarantee: as in `fedpdm.engines.flower.client.client.answer`, for secure sums of jobs that the client holds: a share
+    leaves only in a sum whose roster, size, colluding members and dropouts the policy approves, under noise that the member
+    derived itself, once per job and round, and after its release is on the ledger.
+
+    Parameters
+    ----------
+    node, step
+        The member, and the server's request.
+
+    Returns
+    -------
+    bytes
+        The answer.
     """
     try:
         with open_store(node.state_dir) as store, _sums(node.state_dir) as sums:
@@ -108,7 +153,7 @@ def _named(error: Exception) -> Exception:
 
 
 class _Place(NamedTuple):
-    """Where a member finds what it knows."""
+    """A member's files."""
 
     node: Node
     policy: Policy
@@ -116,7 +161,7 @@ class _Place(NamedTuple):
     sums: sqlite3.Connection
 
     def approval(self) -> Approval:
-        """What the policy approves."""
+        """Return the limits that the policy approves."""
         cohort = self.policy.cohort
         if cohort is None:
             raise Refused("roster", "This client's policy approves no cohort: without one no share leaves.")
@@ -152,9 +197,9 @@ def _begin(place: _Place, step: Step, approval: Approval, agreement: Agreement) 
     terms = Terms.decode(step.message)
     own = agreement.terms(step.round, terms.roster)
     if replace(terms, sigma=own.sigma) != own or not abs(terms.sigma / own.sigma - 1) < SAME_NOISE:
-        raise Refused("sum", "The invitation says something else than what follows from the job.")
+        raise Refused("sum", "The invitation does not follow from the job.")
     if not 0 <= step.round < agreement.job.config.rounds.total:
-        raise Refused("participations", f"Round {step.round} is none of the job's rounds.")
+        raise Refused("participations", f"Round {step.round} is not one of the job's rounds.")
     (taken,) = place.sums.execute("SELECT COUNT(*) FROM sums WHERE job = ?", (step.job,)).fetchone()
     check_plan(place.policy, agreement.plan, taken)
     member = Member(identity_of(place.node.state_dir), approval, terms)
@@ -164,7 +209,7 @@ def _begin(place: _Place, step: Step, approval: Approval, agreement: Agreement) 
             row = (step.job, step.round, step.message, member.save())
             place.sums.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", row)
     except sqlite3.IntegrityError:
-        raise Refused("sum", f"This client has begun a sum for round {step.round} already: there is one per round.") from None
+        raise Refused("sum", f"This client has already begun a sum for round {step.round}: there is one per round.") from None
     return answer
 
 
@@ -180,14 +225,14 @@ def _go_on(place: _Place, step: Step, approval: Approval, agreement: Agreement) 
         if step.name in ("pieces", "agree", "reveal"):
             return getattr(member, step.name)(step.message)
         raise Refused("sum", f"A sum has no step {step.name!r}.")
-    finally:  # also a step that failed is taken: there is no second try
+    finally:  # a failed step counts too: there is no second try
         with one_writer(place.sums):
             saved = (member.save(), step.job, step.round)
             place.sums.execute("UPDATE sums SET member = ? WHERE job = ? AND round = ?", saved)
 
 
 def _share(place: _Place, step: Step, agreement: Agreement) -> np.ndarray:
-    import jax  # slow to import; three steps of five do without
+    import jax  # slow to import; three of the five steps do not need it
 
     from fedpdm.engines.flower.cohort.share import make_share
 
@@ -208,5 +253,16 @@ def _share(place: _Place, step: Step, agreement: Agreement) -> np.ndarray:
 
 
 def public_key(state_dir: Path) -> str:
-    """The member's identity as its peers' policies list it."""
+    """Return the member's identity as its peers' policies list it.
+
+    Parameters
+    ----------
+    state_dir : Path
+        The state folder.
+
+    Returns
+    -------
+    str
+        The public key in hexadecimal.
+    """
     return public_text(identity_of(state_dir))

@@ -1,4 +1,4 @@
-"""A member's share: solve in float64, round onto the lattice, add exact noise. The ledger has the release before."""
+"""A member's share: solve in float64, round onto the lattice, add exact noise. The ledger has the release before that."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,18 @@ __all__ = ["check_share", "make_share"]
 
 
 def check_share(a: Agreement, broadcast: Broadcast, state: Any, round_index: int) -> None:
-    """Refuse a model from which the float64 solution could be too far off; nothing of it depends on rows."""
+    """Refuse a model from which the float64 solution could be too far off; the check does not depend on rows.
+
+    Parameters
+    ----------
+    a, broadcast, state, round_index
+        As in `make_share`.
+
+    Raises
+    ------
+    Refused
+        With the code "model".
+    """
     shape = Shape(
         examples=a.job.slots,
         features=a.job.width,
@@ -34,7 +45,7 @@ def check_share(a: Agreement, broadcast: Broadcast, state: Any, round_index: int
         slope=float(np.linalg.norm(a.setup.algorithm.linear_term(state, broadcast))),
     )
     if not sensitivity_margin(shape) <= a.sensitivity(round_index) * SLACK / 4:
-        raise Refused("model", f"From a model of norm {shape.start:.3g} the local steps go too far for exact noise.")
+        raise Refused("model", f"From a model of norm {shape.start:.3g} the local steps move too far for exact noise.")
 
 
 def make_share(
@@ -45,18 +56,23 @@ def make_share(
     round_index: int,
     spend: Callable[[float, float], None],
 ) -> np.ndarray:
-    """The words of this member's share.
+    """Make this member's share.
 
     Parameters
     ----------
     a, own
-        What is trained, and the member's examples, in the job's slots.
+        The agreement, and the member's examples in the job's slots.
     broadcast, state
-        The model, and the cohort's public state, as the server sent them: the guarantee holds whatever they are.
+        The model, and the cohort's public state, as the server sent them: the guarantee holds for any values.
     round_index
-        Which round.
+        The round.
     spend
-        `(sensitivity, sigma)` of the release as it counts; called before the noise is drawn, it records the release, or raises.
+        `(sensitivity, sigma)` of the release; called before the noise is drawn, it records the release, or raises.
+
+    Returns
+    -------
+    ndarray
+        The words of the share.
 
     Formal guarantee
     ----------------

@@ -1,4 +1,4 @@
-"""The server's rounds by secure sums. It knows nothing of Flower: an `exchange` sends steps and brings answers."""
+"""The server's rounds by secure sums. It does not depend on Flower: an `exchange` sends steps and returns answers."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -20,12 +20,12 @@ from fedpdm.secure_sums.terms import Terms
 __all__ = ["CohortTraining", "Exchange", "RoundOutcome"]
 
 STEPS = ("advertise", "pieces", "masked", "agree", "reveal")
-# client -> step, to client -> answer: whoever does not answer, or refuses, is not in it
+# client -> step, to client -> answer: a client that does not answer, or refuses, is missing
 Exchange = Callable[[Mapping[int, Step]], Mapping[int, bytes]]
 
 
 class RoundOutcome(NamedTuple):
-    """How a round ended."""
+    """The end of a round."""
 
     survivors: tuple[int, ...]  # clients whose shares are in the sum; none if it stayed closed
     closed: str = ""  # why
@@ -38,7 +38,7 @@ class CohortTraining:
     Parameters
     ----------
     job
-        With privacy.trust=cohorts; members hold it too.
+        A job with privacy.trust=cohorts; members hold it too.
     keys
         Client -> public key.
     """
@@ -55,11 +55,11 @@ class CohortTraining:
         return np.asarray(self.server.x0)
 
     def terms(self) -> Terms:
-        """Those of the next round's sum."""
+        """Return the terms of the next round's sum."""
         return self.agreement.terms(self.round, tuple(sorted(self.keys.values())))
 
     def one_round(self, exchange: Exchange) -> RoundOutcome:
-        """One sum, and the model that follows from it; a sum that stays closed leaves the model as it is."""
+        """Run one sum and compute the next model; a sum that stays closed leaves the model unchanged."""
         terms = self.terms()
         server = SumServer(terms)
         clients = {terms.number_of(key): client for client, key in self.keys.items()}
@@ -91,7 +91,7 @@ class CohortTraining:
         return server.open()
 
     def _taken(self, take: Callable[[int, bytes], None], number: int, answer: bytes | None) -> bool:
-        """Whether a member is still there: one that says nothing, or something wrong, has dropped out."""
+        """Tell whether a member still takes part: one without an answer, or with a wrong one, has dropped out."""
         if answer is None:
             return False
         try:

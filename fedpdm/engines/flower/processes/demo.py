@@ -1,4 +1,4 @@
-"""The whole of it on one machine: SuperLink, SuperNodes, TLS, authentication, exact noise, policies and ledgers."""
+"""A whole federation on one machine: SuperLink, SuperNodes, TLS, authentication, exact noise, policies and ledgers."""
 
 import json
 import time
@@ -24,10 +24,24 @@ DEMO_DATA: dict[str, dict[str, Any]] = {
 
 
 def run_demo(folder: Path, *, nodes: int, data: str, rounds: int, epsilon: float, data_dir: Path | None) -> dict[str, Any]:
-    """Train in `folder` and return the summary; everything that is started is stopped again.
+    """Train a federation in a folder, and stop everything that was started.
 
-    The same steps as by hand: the job is made (`fedpdm flower init`), every client approves it, nodes start, the run is
-    submitted.
+    The steps are those of an operator: make the job (`fedpdm flower init`), approve it at every client, start the nodes, submit
+    the run.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the demo.
+    nodes, data, rounds, epsilon
+        Number of clients, data set, number of rounds, and every client's budget.
+    data_dir : Path or None
+        The folder of data files.
+
+    Returns
+    -------
+    dict
+        The summary.
     """
     leave_on_sigterm()
     folder = folder.absolute()
@@ -70,10 +84,10 @@ def _settings(nodes: int, data: str, rounds: int, epsilon: float) -> list[str]:
 
 
 def _follow(federation: LocalFederation, run: int, out: Path, progress: Progress) -> dict[str, Any]:
-    """Show the run's rows as they come, until its summary is there."""
+    """Show the run's rows as they come, until its summary exists."""
     seen, looked = 0, time.monotonic()
     while True:
-        over = (out / "summary.json").exists()  # before the rows are read: it is written after the last of them
+        over = (out / "summary.json").exists()  # check before reading the rows: it is written after the last of them
         lines = (out / "metrics.jsonl").read_text().splitlines() if (out / "metrics.jsonl").exists() else []
         rows = [json.loads(line) for line in lines[seen:] if line.endswith("}")]
         if rows:
@@ -81,7 +95,7 @@ def _follow(federation: LocalFederation, run: int, out: Path, progress: Progress
             seen += len(rows)
         if over:
             return json.loads((out / "summary.json").read_bytes())
-        if time.monotonic() - looked > LOOK_SECONDS:  # asking Flower takes a process of its own
+        if time.monotonic() - looked > LOOK_SECONDS:  # a question to Flower needs a separate process
             state, words = federation.status(run)
             if state.startswith("finished") and not (out / "summary.json").exists():
                 raise UserError(f"The run ended early ({state}). {words} The logs are in {federation.folder / 'logs'}.")

@@ -1,9 +1,9 @@
 """A node that runs this package's ClientApp and nothing else.
 
-With Flower the code that a node runs comes from whoever starts the run, so a policy that is checked in that code would bind
-nobody. A SuperNode finds the program `flwr-clientapp` by its PATH. `guarded` puts a folder in front of it, whose
-`flwr-clientapp` is Flower's own, but loads the ClientApp that is installed here, whatever app was sent; what was sent is not
-even unpacked. The other kinds of task that Flower knows are refused.
+With Flower, the code of a node comes from the person who starts the run, so a policy that is checked in that code would bind
+nobody. A SuperNode finds the program `flwr-clientapp` by its PATH. `guarded` puts a folder in front of it. Its
+`flwr-clientapp` is Flower's own, but loads the installed ClientApp of this package, and does not even unpack the app that was
+sent. The other kinds of task that Flower knows are refused.
 """
 
 import os
@@ -22,14 +22,25 @@ _PROGRAMS = ("flwr-clientapp", "flwr-agentapp", "flwr-connector", "flwr-model", 
 
 
 def guarded(environment: dict[str, str]) -> dict[str, str]:
-    """The environment for a SuperNode that runs this package's ClientApp alone."""
+    """Return the environment for a SuperNode that runs only this package's ClientApp.
+
+    Parameters
+    ----------
+    environment : dict of str to str
+        The present environment.
+
+    Returns
+    -------
+    dict of str to str
+        The environment with another PATH.
+    """
     folder = user_cache_path("fedpdm") / "guard" / Path(sys.prefix).as_posix().strip("/").replace("/", "-")
     text = f"#!{sys.executable}\nfrom fedpdm.engines.flower.processes.guard import main\n\nmain()\n"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name in _PROGRAMS:
             if not (folder / name).is_file() or (folder / name).read_text() != text:
-                own = folder / f".{name}.{os.getpid()}"  # nodes may be started at the same moment
+                own = folder / f".{name}.{os.getpid()}"  # several nodes may start at the same time
                 own.write_text(text)
                 own.chmod(0o700)
                 own.replace(folder / name)
@@ -41,10 +52,15 @@ def guarded(environment: dict[str, str]) -> dict[str, str]:
 
 
 def end_with_parent(seconds: float = 20.0, every: float = 1.0) -> None:
-    """End this process so many seconds after the one that started it is gone.
+    """End this process some seconds after its parent has ended.
 
-    Flower asks such an orphan to leave by a signal, which a main thread that waits within a library does not see. Nothing is
-    lost by an end at any moment: what is on disk is what it would be after a kill -9, and nobody would take the reply.
+    Flower asks such an orphan to leave by a signal, which a main thread that waits within a library does not see. An end at any
+    moment loses nothing: the state on disk is the same as after a kill -9, and nobody would take the reply.
+
+    Parameters
+    ----------
+    seconds, every : float
+        The delay, and the time between two checks.
     """
     parent = os.getppid()
 
@@ -61,7 +77,7 @@ def main() -> None:
     """Stand in for the programs that a SuperNode starts."""
     name = Path(sys.argv[0]).name
     if name != "flwr-clientapp":
-        print(f"fedpdm: this node runs the ClientApp of fedpdm alone, not {name}.", file=sys.stderr)
+        print(f"fedpdm: this node runs only the ClientApp of fedpdm, not {name}.", file=sys.stderr)
         sys.exit(1)
     end_with_parent()
     from flwr.supernode.cli import flwr_clientapp
@@ -70,7 +86,7 @@ def main() -> None:
     from fedpdm.engines.flower.client.app import app
 
     for replaced in ("install_from_fab", "get_load_client_app_fn"):
-        if not callable(getattr(run_clientapp, replaced, None)):  # else the node would run what it was sent
+        if not callable(getattr(run_clientapp, replaced, None)):  # otherwise the node would run the server's app
             sys.exit(f"fedpdm: this release of Flower has no {replaced}: install flwr>=1.41,<1.43.")
     run_clientapp.install_from_fab = lambda *_, **__: None  # type: ignore[assignment]
     run_clientapp.get_load_client_app_fn = lambda **_: lambda *_: app  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Certificates and keys for a federation of one's own: a certificate authority, the SuperLink's certificate, a key per node."""
+"""Certificates and keys for a federation: a certificate authority, the SuperLink's certificate, a key per node."""
 
 import datetime
 import ipaddress
@@ -25,7 +25,20 @@ class Certificates(NamedTuple):
 
 
 def make_certificates(folder: Path, hosts: tuple[str, ...] = ("localhost", "127.0.0.1")) -> Certificates:
-    """A new certificate authority, and a certificate of it for these host names and addresses."""
+    """Make a new certificate authority, and a certificate for the SuperLink.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the files.
+    hosts : tuple of str
+        Host names and addresses of the SuperLink.
+
+    Returns
+    -------
+    Certificates
+        The files.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     authority_key, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     authority_name = _name("fedpdm federation")
@@ -54,7 +67,20 @@ def make_certificates(folder: Path, hosts: tuple[str, ...] = ("localhost", "127.
 
 
 def make_node_key(folder: Path, name: str) -> tuple[Path, Path]:
-    """A node's private key (for `--auth-supernode-private-key`) and its public key (for `flwr supernode register`)."""
+    """Make the key pair of a node.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the files.
+    name : str
+        The name of the node.
+
+    Returns
+    -------
+    Path, Path
+        The private key (for `--auth-supernode-private-key`) and the public key (for `flwr supernode register`).
+    """
     folder.mkdir(parents=True, exist_ok=True)
     key = ec.generate_private_key(ec.SECP384R1())
     private, public = folder / name, folder / f"{name}.pub"
@@ -93,7 +119,7 @@ def _usage(signs: bool) -> x509.KeyUsage:
 
 
 def _write_private(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
-    """Readable by its owner alone, from the first byte on."""
+    """Write a key that only its owner can read, from the first byte on."""
     content = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)

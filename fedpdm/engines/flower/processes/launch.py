@@ -20,7 +20,7 @@ from fedpdm.errors import UserError
 
 __all__ = ["QUIET", "LocalFederation", "leave_on_sigterm"]
 
-# Flower reports nothing to its makers, looks for no updates, and installs nothing that an app asks for; Ray reports nothing.
+# Flower sends no telemetry, looks for no updates, and installs no dependencies of an app; Ray sends no telemetry.
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -30,28 +30,28 @@ QUIET = {
 POLL = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}  # on one machine there is no reason to wait a second for every process
 CONNECTION = "local-fedpdm"
 START_SECONDS = 60.0
-REVIVE_SECONDS = 5.0  # between two starts of a node that ends again
+REVIVE_SECONDS = 5.0  # between two starts of a node that keeps ending
 
 
 def leave_on_sigterm() -> None:
-    """Let SIGTERM end this process as an interrupt from the keyboard does: what it started is stopped first."""
+    """Let SIGTERM end this process like an interrupt from the keyboard: it first stops everything that it started."""
 
     def leave(*_: object) -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, leave)
-    signal.signal(signal.SIGINT, leave)  # a shell makes its background jobs deaf to it
+    signal.signal(signal.SIGINT, leave)  # background jobs of a shell ignore it
 
 
 def free_port() -> int:
-    """A port on loopback that nobody listens on at this moment."""
+    """Return a port on loopback without a listener at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 class LocalFederation:
-    """Starts Flower's processes and stops them again, whatever happens in between.
+    """Starts Flower's processes and stops them again, also after an error.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class LocalFederation:
         self._tools = tools
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._commands: dict[str, tuple[dict[str, str], list[str]]] = {}
-        self._again: dict[str, float] = {}  # when a node that ended may be started next
+        self._again: dict[str, float] = {}  # by node: the earliest time of its next start
         self._write_connection()
 
     def __enter__(self) -> Self:
@@ -94,7 +94,7 @@ class LocalFederation:
         (self.folder / "flwr" / "config.toml").write_text(tomlkit.dumps(document), encoding="utf-8")
 
     def start_superlink(self) -> None:
-        """Start the SuperLink, and wait until it listens. What it knows is in a database, so a restart remembers the nodes."""
+        """Start the SuperLink, and wait until it listens. Its state is in a database, so a restart remembers the nodes."""
         authority, certificate, key = map(str, self.certificates)
         self._start(
             self.environment,
@@ -109,11 +109,11 @@ class LocalFederation:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:
                     return
             if self.processes["superlink"].poll() is not None or time.monotonic() > until:
-                raise UserError(f"The SuperLink did not start: {self.folder}/logs/superlink.log says why.")
+                raise UserError(f"The SuperLink did not start: see {self.folder}/logs/superlink.log.")
             time.sleep(0.1)
 
     def register(self, name: str) -> Path:
-        """Make a key for a node and tell the SuperLink of it; returns the private key."""
+        """Make a key for a node and register it at the SuperLink; return the private key."""
         private, public = make_node_key(self.folder / "keys", name)
         self.flwr("supernode", "register", str(public), CONNECTION)
         return private
@@ -130,21 +130,21 @@ class LocalFederation:
         )
 
     def submit(self, options: dict[str, Any]) -> int:
-        """`flwr run` with these options of the server (its `job` among them): returns Flower's number of the run."""
+        """Call `flwr run` with these options of the server (including its `job`); return Flower's number of the run."""
         app = write_app(self.folder / "app", options)
         said = json.loads(self.flwr("run", str(app), CONNECTION, "--format", "json"))
-        if "run-id" not in said:  # Flower ends without an error when the SuperLink is not there
+        if "run-id" not in said:  # Flower ends without an error if the SuperLink does not answer
             raise UserError(f"The SuperLink did not take the run: {said.get('error-message', said)}")
         return int(said["run-id"])
 
     def status(self, run: int) -> tuple[str, str]:
-        """How Flower says that a run goes ("running", "finished:completed", "finished:failed", ...), and its last words."""
+        """Return Flower's status of a run ("running", "finished:completed", "finished:failed", ...) and its last message."""
         listed = json.loads(self.flwr("ls", CONNECTION, "--run-id", str(run), "--format", "json"))
         entry = listed["runs"][0]
         return entry["status"], entry.get("status-details", "")
 
     def flwr(self, *arguments: str) -> str:
-        """Run Flower's own command and return what it prints."""
+        """Run Flower's own command and return its output."""
         command = [str(self._tools / "flwr"), *arguments]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode:
@@ -152,9 +152,9 @@ class LocalFederation:
         return done.stdout
 
     def revive(self) -> None:
-        """Start nodes again that have ended, as a supervisor of a real node does.
+        """Restart nodes that have ended, as a supervisor of a real node does.
 
-        After a kill -9 the SuperLink takes the old process for alive for up to a minute, and turns the same key away.
+        After a kill -9 the SuperLink takes the old process for alive for up to a minute, and rejects the same key.
         """
         for name, process in list(self.processes.items()):
             if name.startswith("node-") and process.poll() is not None and time.monotonic() > self._again.get(name, 0.0):
@@ -174,51 +174,51 @@ class LocalFederation:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # so that what it starts can be stopped with it
+                start_new_session=True,  # so that its children can be stopped with it
             )
 
     def _family(self, name: str) -> list[int]:
-        """The ids of the named process and of what it started, directly or not."""
+        """Return the ids of the named process and of its descendants."""
         family = [self.processes[name].pid]
         for parent in family:
             for entry in Path(f"/proc/{parent}/task").glob("*/children"):
-                with suppress(OSError):  # it has ended meanwhile
+                with suppress(OSError):  # it may have ended
                     family += map(int, entry.read_text().split())
         return family
 
     def find(self, name: str, program: str) -> list[int]:
-        """The ids of the processes of this program that the named process started, directly or not."""
+        """Return the ids of this program's processes among the descendants of the named process."""
         return [process for process in self._family(name) if program.encode() in _read(process, "cmdline")]
 
     def left(self) -> list[int]:
-        """The ids of all processes of this federation, told by their environment: also of those whose parents are gone."""
+        """Return the ids of all processes of this federation, by their environment: also orphans."""
         mark = f"FLWR_HOME={self.environment['FLWR_HOME']}".encode()
         ids = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
         return [process for process in ids if mark in _read(process, "environ").split(b"\0") and process != os.getpid()]
 
     def kill(self, name: str) -> None:
-        """kill -9 of this process alone; what it started lives on, as after a real crash."""
+        """Kill only this process with SIGKILL; its children live on, as after a real crash."""
         process = self.processes.pop(name)
         process.kill()
         process.wait()
 
     def stop_one(self, name: str, seconds: float = 10.0) -> None:
-        """Stop a process and all that it started, also what leads a session of its own (Flower's SuperExec does)."""
+        """Stop a process and its descendants, also those in another session (Flower's SuperExec)."""
         family = self._family(name)
         self._end(family, seconds, self.processes.pop(name))
 
     def stop(self) -> None:
-        """Stop everything that was started, the nodes first, then what a killed process left behind."""
+        """Stop everything that was started, the nodes first, then the orphans of killed processes."""
         for name in sorted(self.processes, key=lambda name: name == "superlink"):
             self.stop_one(name)
         self._end(self.left(), 2.0)
 
     def _end(self, processes: list[int], seconds: float, own: subprocess.Popen[bytes] | None = None) -> None:
-        """SIGTERM, and SIGKILL to what is still there after these seconds; returns when all are gone."""
+        """Send SIGTERM, and SIGKILL after these seconds; return when all processes have ended."""
         for sent, wait in ((signal.SIGTERM, seconds), (signal.SIGKILL, seconds)):
             with suppress(ProcessLookupError):
                 if own is not None:
-                    os.killpg(own.pid, sent)  # it leads a session; this is all that there is without /proc
+                    os.killpg(own.pid, sent)  # it leads a session; without /proc there is no other way
             for process in processes:
                 with suppress(ProcessLookupError):
                     os.kill(process, sent)
@@ -231,7 +231,7 @@ class LocalFederation:
 
 
 def _read(process: int, what: str) -> bytes:
-    """What /proc says of a process; nothing if it has ended."""
+    """Return a file of a process in /proc; empty if the process has ended."""
     try:
         return Path(f"/proc/{process}/{what}").read_bytes()
     except OSError:

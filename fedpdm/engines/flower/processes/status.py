@@ -1,4 +1,4 @@
-"""What a client's folder says about it: for whoever runs the node."""
+"""The status of a client from its folder, for the operator of the node."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,18 @@ COUNTED = ("introductions", "requests", "refusals", "jobs", "bytes")
 
 
 def client_status(folder: Path) -> dict[str, Any]:
-    """Budget, jobs with what each has spent, last message, the day's counts and refusals, as plain values."""
+    """Return budget, jobs with their spending, last message, the day's counts and refusals, as plain values.
+
+    Parameters
+    ----------
+    folder : Path
+        The state folder.
+
+    Returns
+    -------
+    dict
+        Values for JSON.
+    """
     with open_store(folder, create=False) as store:
         messages = store.messages()
         refusals = [dict(zip(("at", "job", "round", "name", "reason"), row, strict=True)) for row in store.refusals()]
@@ -35,7 +46,7 @@ def client_status(folder: Path) -> dict[str, Any]:
     named = [*held_digests(folder), *(message.job.removesuffix(EVALUATION) for message in messages)]
     return {
         "budget": budget,
-        "trouble": trouble,  # why the budget counts as used up, if it does; the seal is not looked at
+        "trouble": trouble,  # why the budget counts as used up, if it does; the seal is not compared
         "words": [{"at": at, "reason": reason} for at, reason in words],
         "jobs": [_job(folder, job, messages, spends, budget) for job in dict.fromkeys(named)],
         "last_message": messages[-1]._asdict() if messages else None,

@@ -1,4 +1,4 @@
-"""The ServerApp: the job that the run config names, a run folder, and the Strategy."""
+"""The ServerApp: the job of the run config, a run folder, and the Strategy."""
 
 import logging
 import sys
@@ -26,22 +26,33 @@ app = ServerApp()
 
 
 class ServerOptions(Section):
-    """The keys `flower.*` of the run config: how the server runs, not what is trained, which the job says."""
+    """The keys `flower.*` of the run config: how the server runs. The job defines the training."""
 
     job: str = Field(description="the job's file on the server (`fedpdm flower init`)")
-    out: str = Field(description="run folder on the server; one that holds a run of this job is gone on with")
+    out: str = Field(description="run folder on the server; a run of this job in it is continued")
     nodes: int = Field(default=0, ge=0, description="clients that must be connected to begin a round; 0: all")
     wait: float = Field(default=600.0, gt=0, description="seconds to wait for them")
     timeout: float = Field(default=600.0, gt=0, description="seconds to wait for the replies of a round")
-    data_dir: str = Field(default="", description="where the server looks for the files of known data sets")
+    data_dir: str = Field(default="", description="the server's folder with the files of known data sets")
 
 
 def read_run_config(run_config: dict[str, Any]) -> tuple[Job, ServerOptions]:
-    """The job and the server's options; an empty value means unset."""
+    """Read the job and the server's options; an empty value means unset.
+
+    Parameters
+    ----------
+    run_config : dict
+        Flower's run config.
+
+    Returns
+    -------
+    Job, ServerOptions
+        The job and the options.
+    """
     values = {key.removeprefix(PREFIX): value for key, value in run_config.items() if value != ""}
     if foreign := [key for key in run_config if not key.startswith(PREFIX)]:
         raise ConfigError(
-            f"{', '.join(foreign[:3])}: what is trained stands in the job's file (flower.job), not in the run config."
+            f"{', '.join(foreign[:3])}: the settings of the training are in the job's file (flower.job), not in the run config."
         )
     try:
         options = ServerOptions.model_validate(values)
@@ -57,12 +68,23 @@ def main(grid: Grid, context: Context) -> None:
     try:
         train(grid, dict(context.run_config))
     except UserError as error:
-        sys.tracebacklimit = 0  # Flower logs the exception with its traceback, which would say nothing to the user
+        sys.tracebacklimit = 0  # Flower logs the exception with its traceback, which does not help the user
         raise UserError(str(error)) from None
 
 
 def train(grid: Grid, run_config: dict[str, Any]) -> dict[str, Any]:
-    """Run the job of this run config to its end, from its checkpoint if there is one; returns the summary."""
+    """Run the job of this run config to its end, from its checkpoint if there is one.
+
+    Parameters
+    ----------
+    grid, run_config
+        Flower's grid and run config.
+
+    Returns
+    -------
+    dict
+        The summary.
+    """
     job, options = read_run_config(run_config)
     test, checksums = _test_data(job, options)
     folder = _open_patiently(job, options, checksums)
@@ -96,7 +118,7 @@ def _run(grid: Grid, job: Job, options: ServerOptions, folder: RunFolder, test: 
 
 
 def _open_patiently(job: Job, options: ServerOptions, checksums: dict[str, str]) -> RunFolder:
-    """The run folder, once the process of an earlier run that was given up has noticed so and ended."""
+    """Open the run folder; wait until the process of an abandoned earlier run has ended."""
     from fedpdm.engines.flower.server.run_folder import open_run
 
     until = time.monotonic() + options.wait
@@ -111,7 +133,7 @@ def _open_patiently(job: Job, options: ServerOptions, checksums: dict[str, str])
 
 
 def _test_data(job: Job, options: ServerOptions) -> tuple[Any, dict[str, str]]:
-    """The test examples of a known data set, and its files' checksums; nothing for own data."""
+    """Return the test examples of a known data set, and its files' checksums; nothing for other data."""
     from fedpdm.data.datasets import DATASETS
 
     if job.config.data.name not in DATASETS:

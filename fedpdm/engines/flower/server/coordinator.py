@@ -1,6 +1,6 @@
-"""The server's rounds: whom to ask for what, what to take of the replies, and a checkpoint after every round.
+"""The server's rounds: the requests to clients, the use of their replies, and a checkpoint after every round.
 
-It knows nothing of Flower: `requests` says what to send, `take` is given what came in.
+It does not depend on Flower: `requests` returns the messages to send, `take` gets the replies.
 """
 
 import math
@@ -47,7 +47,7 @@ NAME_BYTES = 16  # of a message's name
 
 
 class CoordinatorState(NamedTuple):
-    """All that must survive the server's process."""
+    """Everything that must survive the server's process."""
 
     server: Any
     downlink: Downlink
@@ -68,7 +68,7 @@ class Coordinator:
     folder : RunFolder
         The server's run folder.
     test : TestSet or None
-        What the server measures accuracy with; nobody's private data.
+        The server's public examples for test accuracy.
     """
 
     def __init__(self, job: Job, folder: RunFolder, test: TestSet | None):
@@ -89,7 +89,7 @@ class Coordinator:
         self.state: CoordinatorState = jax.tree.map(jnp.asarray, state)
         self.evaluations = Evaluations(job, folder.path)
         self._began = time.perf_counter()
-        self._sent: tuple[Any, Downlink, int] | None = None  # broadcast, notes, bytes of the round that is under way
+        self._sent: tuple[Any, Downlink, int] | None = None  # broadcast, notes, bytes of the present round
 
     def _first_state(self, shape: tuple[int, int]) -> CoordinatorState:
         clients, algorithm = self.config.data.clients, self.setup.algorithm
@@ -119,11 +119,11 @@ class Coordinator:
         return [int(client) for client in clients[present]]
 
     def evaluation_due(self) -> bool:
-        """Whether clients are to be asked for noised counts of the model as it is now."""
+        """Whether clients should now evaluate the model."""
         return self.evaluations.due(self.round)
 
     def evaluation_requests(self, clients: Iterable[int]) -> dict[int, Request]:
-        """What these clients are asked; the model is the one after the last round."""
+        """Return the requests for an evaluation of the model after the last round."""
         state, whole = self.state, self.setup.algorithm.broadcast(self.state.server)
         asked, t = jnp.asarray(sorted(clients), jnp.int32), jnp.int32(self.round)
         _, downlink, _ = send_down(
@@ -140,7 +140,7 @@ class Coordinator:
         return {c: Request("evaluate", self.job.digest, self.round - 1, c, name, vectors) for c, name in named.items()}
 
     def requests(self, clients: Iterable[int]) -> dict[int, Request]:
-        """The next round's requests to these of its clients."""
+        """Return the next round's requests to these clients."""
         asked = np.array(sorted(clients), np.int32)
         whole, state = self.setup.algorithm.broadcast(self.state.server), self.state
         present = jnp.ones(len(asked), bool)
@@ -155,10 +155,10 @@ class Coordinator:
         }
 
     def take(self, asked: dict[int, Request], replies: Iterable[NodeAnswer]) -> tuple[dict[str, Any], list[str]]:
-        """End the round with what came in: the row of measurements, and a line for every reply that is not used.
+        """End the round with its replies; return the row of measurements, and a line for every reply that is not used.
 
-        `replies` are pairs of the client that a node stands for and what it said. Nothing of a reply that is malformed, late,
-        replayed, not finite, or not asked for reaches the model.
+        `replies` are pairs of a node's client and its answer. A reply that is malformed, late, replayed, not finite, or not
+        requested never reaches the model.
         """
         assert self._sent is not None, "requests first"
         messages, dropped = valid_replies(asked, replies)
@@ -179,8 +179,8 @@ class Coordinator:
             self.record.checkpoint(self.state, self.round)
         except OSError as error:
             raise UserError(
-                f"{self.folder.path} cannot be written: {error.strerror}. Make room and run again: it goes on from round "
-                f"{self.round}, and the clients send the same messages again."
+                f"{self.folder.path} cannot be written: {error.strerror}. Free some space and run again: it continues from "
+                f"round {self.round}, and the clients send the same messages again."
             ) from None
         return row, dropped
 
@@ -193,14 +193,14 @@ class Coordinator:
         return receive(setup.links, setup.algorithm.silent(broadcast), vectors, support, travel)
 
     def _move_on(self, server: Any, asked: dict[int, Request], used: dict[int, Reply]) -> None:
-        """The state after this round."""
+        """Compute the state after this round."""
         assert self._sent is not None
         state, (_, downlink, down_bytes) = self.state, self._sent
         accepted = np.array(state.accepted)
         for client, reply in used.items():
             accepted[client] = list(bytes.fromhex(reply.message))
         up = [len(used[client].vectors) if client in used else 0 for client in asked]
-        sizes = jnp.array([up, [down_bytes] * len(asked), [0] * len(asked)], jnp.int32)  # indices are not counted apart
+        sizes = jnp.array([up, [down_bytes] * len(asked), [0] * len(asked)], jnp.int32)  # indices are not counted separately
         self.state = state._replace(
             server=server,
             downlink=downlink,
@@ -257,13 +257,13 @@ class Coordinator:
         return self.record.finish(self, time.perf_counter() - self._began, 0.0, clients, more)
 
     def _epsilon_at_most(self, plan: Plan, asked: int) -> float:
-        """What a client that was asked so often can have spent: it cannot have answered more often."""
+        """Return the most that a client can have spent: it cannot have answered more often than the server asked."""
         releases = [plan.cost_multiplier()] * min(asked, plan.participations) + self.evaluations.multipliers()
         effective = [effective_multiplier(z, plan.relation) for z in releases]
         return gdp_epsilon(compose_gdp(effective), plan.delta) if effective else 0.0
 
     def _guarantee(self) -> dict[str, Any]:
-        """From how often the busiest client was asked: it cannot have answered more often."""
+        """Return the guarantee, from the number of requests to the busiest client: it cannot have answered more often."""
         plan = self.plan
         if plan is None:
             return {}
@@ -278,7 +278,7 @@ class Coordinator:
 
 
 def names_of(job: Job) -> ModelNames:
-    """What the model's rows and columns stand for, and whether new rows of a table can be encoded."""
+    """Return the meaning of the model's rows and columns, and whether new rows of a table can be encoded."""
     name = job.config.data.name
     known = job.table is not None or (name in DATASETS and tuple(job.features) == input_names(name, None))
     return ModelNames(tuple(job.classes), job.feature_names, job.table, known)

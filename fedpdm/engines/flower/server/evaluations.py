@@ -1,4 +1,4 @@
-"""What clients told about the model: noised counts, added up, and the measures that follow from them."""
+"""The clients' evaluations of the model: noised counts, added up, and the measures that follow from them."""
 
 import json
 import math
@@ -33,7 +33,7 @@ class Evaluations:
         return [json.loads(line) for line in lines if line.endswith("}")]
 
     def due(self, done: int) -> bool:
-        """Whether there is to be one after so many rounds, and was not yet."""
+        """Tell whether there should be an evaluation after this number of rounds, and there was none yet."""
         return done in self._rounds and all(row["round"] != done for row in self.rows())
 
     def last(self) -> dict[str, Any] | None:
@@ -46,13 +46,13 @@ class Evaluations:
         return next(filter(None, named), "")
 
     def multipliers(self) -> list[float]:
-        """The noise multipliers of all that were asked for."""
+        """Return the noise multipliers of all requested evaluations."""
         if self.job.evaluation is None:
             return []
         return [self.job.evaluation.noise_multiplier(self.job.config)] * len(self.rows())
 
     def take(self, asked: dict[int, Request], replies: Iterable[NodeAnswer]) -> tuple[dict[str, Any], list[str]]:
-        """Add up what came in: the row, and a line for every reply that is not used."""
+        """Add up the replies; return the row, and a line for every reply that is not used."""
         messages, dropped = valid_replies(asked, replies)
         counts, used = [], {}
         for client, reply in messages.items():
@@ -77,7 +77,7 @@ class Evaluations:
         return part.values.astype(np.float64)
 
     def _measures(self, counts: np.ndarray, clients: int) -> dict[str, Any]:
-        """Accuracy with the standard error that the noise gives it, the confusion matrix, and the calibration curve."""
+        """Return accuracy with the standard error from the noise, the confusion matrix, and the calibration curve."""
         assert self.job.evaluation is not None
         classes, bins = len(self.job.classes), self.job.evaluation.bins
         confusion = counts[: classes * classes].reshape(classes, classes)

@@ -1,4 +1,4 @@
-"""Which replies of a round may be used: the first one of each client that was asked, for what it was asked."""
+"""The valid replies of a round: the first reply of each client that the server asked, to this request."""
 
 from collections.abc import Iterable
 
@@ -6,11 +6,24 @@ from fedpdm.engines.flower.protocol import Refused, Reply, Request
 
 __all__ = ["NodeAnswer", "valid_replies"]
 
-NodeAnswer = tuple[int, Reply | Refused]  # the client that a node stands for, and what it said
+NodeAnswer = tuple[int, Reply | Refused]  # a node's client, and its answer
 
 
 def valid_replies(asked: dict[int, Request], replies: Iterable[NodeAnswer]) -> tuple[dict[int, Reply], list[str]]:
-    """Replies by client, in the order of the clients; and what is wrong with the others."""
+    """Select the valid replies of a round.
+
+    Parameters
+    ----------
+    asked : dict of int to Request
+        The requests by client.
+    replies : iterable of NodeAnswer
+        All answers.
+
+    Returns
+    -------
+    dict of int to Reply, list of str
+        Valid replies in the order of the clients; and a line for each of the others.
+    """
     messages: dict[int, Reply] = {}
     dropped: list[str] = []
     for client, said in replies:
@@ -22,7 +35,7 @@ def valid_replies(asked: dict[int, Request], replies: Iterable[NodeAnswer]) -> t
 
 
 def _required(asked: dict[int, Request], messages: dict[int, Reply], client: int, said: Reply | Refused) -> Reply:
-    """A reply must be the first one of a client that was asked, for this job and round, under the name of its content."""
+    """Check that a reply is the client's first one to this request, for this job and round, under the name of its content."""
     request = asked.get(client)
     if isinstance(said, Refused):
         raise said
@@ -33,9 +46,9 @@ def _required(asked: dict[int, Request], messages: dict[int, Reply], client: int
     if said.client != client:
         raise Refused("impostor", f"It answered for client {said.client}.")
     if (said.job, said.round) != (request.job, request.round):
-        raise Refused("replayed", f"The reply is for round {said.round} of job {said.job}, not for what was asked.")
+        raise Refused("replayed", f"The reply is for round {said.round} of job {said.job}, which was not requested.")
     if not said.genuine:
-        raise Refused("malformed", "The message's name is not that of its content.")
+        raise Refused("malformed", "The message's name does not fit its content.")
     if said.message == request.accepted:
         raise Refused("replayed", "The same message was used before.")
     if client in messages:

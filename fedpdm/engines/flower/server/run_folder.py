@@ -1,4 +1,4 @@
-"""The server's run folder: a new one, or that of a run to go on with."""
+"""The server's run folder: a new one, or that of a run to continue."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,13 +22,24 @@ NOISE_NOTES = {
     "simulation": "simulated: pseudo-random float32 normals from the run's seed. They protect nothing.",
 }
 CLIENTS_NOTE = (
-    "deployment: how often the server asked each client, and how many of its messages it used. What a client has spent is in "
-    "its own ledger; it cannot have answered more often than it was asked."
+    "deployment: how often the server asked each client, and how many of its messages it used. A client's spending is in "
+    "its own ledger; it cannot have answered more often than the server asked."
 )
 
 
 def open_run(path: Path, job: Job, checksums: dict[str, str]) -> RunFolder:
-    """A new run folder, or the one that a killed server left behind."""
+    """Open a new run folder, or the one of a killed server.
+
+    Parameters
+    ----------
+    path, job, checksums
+        The folder, the job, and the checksums of the test data.
+
+    Returns
+    -------
+    RunFolder
+        The open folder.
+    """
     note = NOISE_NOTES[job.noise] if job.config.privacy.mechanism == "sound" else None
     if (path / "manifest.json").is_file():
         folder = RunFolder.reopen(path)
@@ -46,24 +57,29 @@ def open_run(path: Path, job: Job, checksums: dict[str, str]) -> RunFolder:
 def _require_same(folder: RunFolder, job: Job) -> None:
     manifest = folder.manifest()
     if manifest.get("engine") != "flower" or manifest.get("job") != job.digest:
-        raise ConfigError(f"{folder.path} holds a run of another job, or of another engine: name another flower.out.")
+        raise ConfigError(f"{folder.path} holds a run of another job, or of another engine: choose another flower.out.")
 
 
 def describe_asked(
     asked: np.ndarray, used: np.ndarray, epsilon: Callable[[int], float | None], test: TestSet | None, classes: int
 ) -> dict[str, Any]:
-    """What a server knows about its clients, for clients.json.
+    """Return the server's knowledge about its clients, for clients.json.
 
     Parameters
     ----------
     asked, used : ndarray
         [clients]: how often each was asked to train, and how many of its messages were used.
     epsilon : callable
-        What a client that was asked so often can have spent at most; None where nothing is guaranteed.
+        `number of requests -> the most that a client can have spent`; None if there is no guarantee.
     test : TestSet or None
-        What the server tests with; its labels are counted.
+        The server's test examples; its labels are counted.
     classes : int
         The number of classes.
+
+    Returns
+    -------
+    dict
+        Values for JSON.
     """
     counts = zip(asked.tolist(), used.tolist(), strict=True)
     clients = [

@@ -1,4 +1,4 @@
-"""The Strategy: meets nodes, asks those whose turn it is, and gives what comes back to the coordinator."""
+"""The Strategy: it meets nodes, asks those whose turn it is, and passes their replies to the coordinator."""
 
 import logging
 import time
@@ -21,16 +21,16 @@ _log = logging.getLogger("flwr")
 
 
 class Nodes:
-    """Which node is which client. Flower's node ids are new after a restart; a client's number is not."""
+    """The client of each node. Flower's node ids change after a restart; a client's number does not."""
 
     def __init__(self, grid: Grid, meeting: Meeting, clients: int, timeout: float) -> None:
         self._grid, self._meeting, self._clients, self._timeout = grid, meeting, clients, timeout
         self._met: dict[int, Introduction] = {}
-        self._spare: dict[int, Introduction] = {}  # nodes that say they are a client that is connected already
+        self._spare: dict[int, Introduction] = {}  # nodes that claim the number of a connected client
         self._turned_away: set[int] = set()
 
     def connected(self) -> dict[int, int]:
-        """Client -> node id of all that are connected now; nodes that are new are asked who they are."""
+        """Return client -> node id of all connected nodes; ask new nodes for their client."""
         online = set(self._grid.get_node_ids())
         self._met = {node: who for node, who in self._met.items() if node in online}
         self._spare = {node: who for node, who in self._spare.items() if node in online}
@@ -54,7 +54,7 @@ class Nodes:
             if who.refused:
                 raise Refused(who.refused, who.reason)
             if not 0 <= who.client < self._clients:
-                raise Refused("client", f"It says that it is client {who.client}; there are clients 0 to {self._clients - 1}.")
+                raise Refused("client", f"It claims to be client {who.client}; there are clients 0 to {self._clients - 1}.")
         except Refused as refused:
             self._turned_away.add(node)
             _log.warning("fedpdm: node %s is not used (%s)", node, refused)
@@ -64,16 +64,16 @@ class Nodes:
             _log.warning("fedpdm: client %d is connected already; node %s is kept in reserve", who.client, node)
             return
         self._met[node] = who
-        _log.info("fedpdm: client %d is there", who.client)
+        _log.info("fedpdm: client %d is connected", who.client)
 
     def _holder(self, client: int) -> int | None:
         return next((node for node, who in self._met.items() if who.client == client), None)
 
     def doubt(self, client: int) -> None:
-        """A client was silent: if another node says that it is this client, it is asked from now on.
+        """Replace the node of a silent client by another node that claims its number, if there is one.
 
-        So a node that was killed and came back under a new id is found at once, and one that merely claims to be a client does
-        not push aside one that answers.
+        So a node that was killed and came back under a new id is found at once, and a node that merely claims to be a client
+        does not replace one that answers.
         """
         node = self._holder(client)
         if node is not None and any(who.client == client for who in self._spare.values()):
@@ -81,7 +81,7 @@ class Nodes:
             self._turned_away.add(node)
 
     def wait_for(self, least: int, seconds: float) -> dict[int, int]:
-        """Wait until enough clients are connected; an error when the time is over."""
+        """Wait until enough clients are connected; raise an error when the time is over."""
         until, said = time.monotonic() + seconds, -1
         while len(there := self.connected()) < least:
             if len(there) != said:
@@ -90,14 +90,14 @@ class Nodes:
             if time.monotonic() > until:
                 raise UserError(
                     f"{len(there)} of {least} clients are connected after {seconds:g} s. Nothing is lost: start the nodes and "
-                    "run again, or lower flower.nodes or raise flower.wait."
+                    "run again, or lower flower.nodes, or raise flower.wait."
                 )
             time.sleep(POLL_SECONDS)
         return there
 
 
 class PrimalDual(Strategy):
-    """Federated rounds of any algorithm of fedpdm, from the coordinator's checkpoint on.
+    """Federated rounds of any algorithm of fedpdm, from the coordinator's checkpoint.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class PrimalDual(Strategy):
     nodes : Nodes
         Knows who is connected.
     least, wait
-        A round begins when this many clients are connected, and waits so many seconds for them.
+        A round begins when this many clients are connected, and waits this many seconds for them.
     """
 
     def __init__(self, coordinator: Coordinator, nodes: Nodes, least: int, wait: float) -> None:
@@ -115,13 +115,13 @@ class PrimalDual(Strategy):
         self._messages: dict[int, Message] = {}  # by client; a message gets its id when it is sent
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """The requests of the coordinator's next round, to those of its clients that are connected."""
+        """Return the requests of the coordinator's next round to its connected clients."""
         there = self.nodes.wait_for(self.least, self.wait)
         asked = self.coordinator.requests(client for client in self.coordinator.chosen() if client in there)
         return self._ask(asked, there, MessageType.TRAIN, server_round)
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """End the round with what came in; the model itself stays with the coordinator."""
+        """End the round with its replies; the model itself stays with the coordinator."""
         row, dropped = self.coordinator.take(self._asked, self._said(replies))
         for line in dropped:
             _log.warning("fedpdm: round %d, %s", row["round"], line)
@@ -145,7 +145,7 @@ class PrimalDual(Strategy):
             result.train_metrics_clientapp[number + 1] = measured or MetricRecord()
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """After the rounds that the job says, all clients that are connected are asked for noised counts."""
+        """Ask all connected clients for noised counts, after the rounds of the job's evaluation."""
         if not self.coordinator.evaluation_due():
             return []
         there = self.nodes.wait_for(self.least, self.wait)
@@ -169,8 +169,8 @@ class PrimalDual(Strategy):
         return list(self._messages.values())
 
     def _said(self, replies: Iterable[Message]) -> list[NodeAnswer]:
-        """What came in, by client; a client that was silent is in doubt."""
-        # A lost node's error comes from the SuperLink itself: only the id of the request says whose it is.
+        """Return the replies by client; mark silent clients."""
+        # A lost node's error comes from the SuperLink itself: only the id of the request identifies the client.
         sent = {message.metadata.message_id: client for client, message in self._messages.items()}
         said: list[NodeAnswer] = [(sent.get(m.metadata.reply_to_message_id, -1), _reply(m)) for m in replies]
         silent = sorted(set(self._asked) - {client for client, _ in said})
@@ -179,7 +179,7 @@ class PrimalDual(Strategy):
         return said + [(client, Refused("late", "No reply in time; one that comes later is not used.")) for client in silent]
 
     def summary(self) -> None:
-        """Say what is run."""
+        """Log the algorithm, the job and the round."""
         config = self.coordinator.config
         _log.info(
             "fedpdm: %s, job %s, from round %d", config.algorithm.name, self.coordinator.job.digest, self.coordinator.round + 1
@@ -187,7 +187,7 @@ class PrimalDual(Strategy):
 
 
 def _reply(message: Message) -> Reply | Refused:
-    """What a message from outside holds, or why that is nothing."""
+    """Return the content of a message from outside, or the reason for its refusal."""
     if message.has_error():
         return Refused("node", message.error.reason or f"error {message.error.code}")
     try:
@@ -199,7 +199,7 @@ def _reply(message: Message) -> Reply | Refused:
 def _exchange(grid: Grid, messages: list[Message], timeout: float) -> list[Message]:
     """Send the messages and collect replies until there is one to each or the time is over.
 
-    Flower's own `send_and_receive` does the same but looks every three seconds only.
+    Flower's own `send_and_receive` does the same, but checks only every three seconds.
     """
     waiting = {name for name in grid.push_messages(messages) if name}
     replies: list[Message] = []
