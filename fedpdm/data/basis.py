@@ -21,16 +21,26 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
-from fedpdm.data.feature_cache import content_key, remember
 from fedpdm.data.shapes import shape_images
 from fedpdm.data.strokes import stroke_images
 from fedpdm.errors import ConfigError
 
-__all__ = ["Basis", "DRAWINGS", "drawn_rows", "principal_basis", "public_digest", "read_public_rows", "unit_rows"]
+__all__ = [
+    "Basis",
+    "DRAWINGS",
+    "VERSION",
+    "as_array",
+    "as_basis",
+    "drawn_rows",
+    "principal_basis",
+    "public_digest",
+    "read_public_rows",
+    "unit_rows",
+]
 
 COUNT = 3000  # made-up images
 FLOOR, POWER = 0.001, -0.25
-VERSION = 1  # part of the cache's key: raise it whenever a basis comes out different
+VERSION = 2  # part of the cache's key: raise it whenever drawings or directions come out different
 
 # What is drawn for each name; every function gives [count, height, width] in [0, 1].
 DRAWINGS: dict[str, Callable[[int, int, int], np.ndarray]] = {
@@ -131,19 +141,22 @@ def principal_basis(features: np.ndarray, size: int) -> Basis:
     """
     if len(features) < 2:
         raise ConfigError(f"A basis needs at least 2 public rows, and there are {len(features)}: give more.")
-    return Basis(*_kept(features, min(size, len(features) - 1, features.shape[1])))
-
-
-def _kept(features: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Compute centre and directions, or read them from the cache."""
     rows = unit_rows(features.astype(np.float64))
-    key = content_key(features, "basis", size, FLOOR, POWER, VERSION)
-    found = remember(key, lambda: _decompose(rows, size))
-    return found[0], found[1:].T
+    return as_basis(_decompose(rows, min(size, len(features) - 1, features.shape[1])))
+
+
+def as_basis(kept: np.ndarray) -> Basis:
+    """Read a basis from one array: its centre, then one row per direction."""
+    return Basis(kept[0], kept[1:].T)
+
+
+def as_array(basis: Basis) -> np.ndarray:
+    """Write a basis as one array, for the cache."""
+    return np.concatenate([basis.centre[None], basis.directions.T])
 
 
 def _decompose(rows: np.ndarray, size: int) -> np.ndarray:
-    """Give the centre, then one row per direction."""
+    """Compute the centre, then one row per direction."""
     centre = rows.mean(axis=0)
     moved = rows - centre
     wide = len(rows) < rows.shape[1]  # then the smaller matrix is that of the rows

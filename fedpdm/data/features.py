@@ -11,7 +11,8 @@ import numpy as np
 
 from fedpdm.choices import FEATURE_MAPS, SCATTERING_CENTRE
 from fedpdm.config import DataSection
-from fedpdm.data.basis import DRAWINGS, Basis, drawn_rows, principal_basis, public_digest, read_public_rows
+from fedpdm.data.basis import DRAWINGS, Basis, as_array, as_basis, drawn_rows, principal_basis, public_digest, read_public_rows
+from fedpdm.data.basis import VERSION as BASIS_VERSION
 from fedpdm.data.datasets import ADULT_FEATURES, Dataset
 from fedpdm.data.feature_cache import content_key, remember
 from fedpdm.data.piecewise import ADULT_KNOTS, ADULT_LEFT_OUT, Knots, column_count, encode_table
@@ -348,11 +349,24 @@ def without_basis(options: FeatureOptions) -> FeatureOptions:
 @functools.lru_cache(maxsize=4)
 def basis_of(name: str, feature_names: tuple[str, ...], options: FeatureOptions) -> Basis:
     """Find the basis behind the map `name` of these columns (without the bias): from made-up images, or from a public file."""
-    if options["basis"] in DRAWINGS:
-        rows = drawn_rows(options["basis"], *image_shape(feature_names))
-    else:
-        rows = read_public_rows(Path(options["basis"]), len(feature_names))
-    return principal_basis(FEATURE_MAPS[name].build(without_basis(options)).encode(rows, feature_names), options["basis_size"])
+    plain = FEATURE_MAPS[name].build(without_basis(options))
+
+    def computed() -> Basis:
+        if options["basis"] in DRAWINGS:
+            rows = drawn_rows(options["basis"], *image_shape(feature_names))
+        else:
+            rows = read_public_rows(Path(options["basis"]), len(feature_names))
+        return principal_basis(plain.encode(rows, feature_names), options["basis_size"])
+
+    if plain.key is None:
+        return computed()
+    known = (name, plain.key, source_of_basis(options), options["basis_size"], feature_names, VERSION, BASIS_VERSION)
+    return as_basis(remember(content_key(np.zeros(0), "basis", *known), lambda: as_array(computed())))
+
+
+def source_of_basis(options: FeatureOptions) -> str:
+    """Name what a basis is made from: the drawings, or the content of the public file."""
+    return options["basis"] if options["basis"] in DRAWINGS else public_digest(Path(options["basis"]))
 
 
 def _behind_basis(name: str, options: FeatureOptions) -> FeatureMap:
@@ -375,8 +389,7 @@ def _behind_basis(name: str, options: FeatureOptions) -> FeatureMap:
         size = basis_of(name, tuple(names), options).directions.shape[1]
         return [f"direction {index}" for index in range(size)]
 
-    known = options["basis"] if options["basis"] in DRAWINGS else public_digest(Path(options["basis"]))
-    key = (options["scattering_scale"], known, options["basis_size"]) if plain.key else None
+    key = (options["scattering_scale"], source_of_basis(options), options["basis_size"]) if plain.key else None
     return FeatureMap(name, sentence, encode, columns, key=key)
 
 

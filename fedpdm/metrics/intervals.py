@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import rankdata
 
 __all__ = ["Estimate", "auc", "mean", "mean_auc", "mean_share", "share"]
 
@@ -100,10 +99,20 @@ def _placements(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, n
     if not inside or not outside:
         return None
     scores = np.asarray(scores, np.float64)
-    ranks = rankdata(scores)
-    above = (ranks[positive] - rankdata(scores[positive])) / outside
-    below = 1 - (ranks[~positive] - rankdata(scores[~positive])) / inside
+    ranks = _ranks(scores)
+    above = (ranks[positive] - _ranks(scores[positive])) / outside
+    below = 1 - (ranks[~positive] - _ranks(scores[~positive])) / inside
     return above, below
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Give every value its rank from 1 on; equal values share their mean rank. (SciPy's own takes a second to import.)
+
+    >>> _ranks(np.array([5.0, 1.0, 5.0, 7.0])).tolist()
+    [2.5, 1.0, 2.5, 4.0]
+    """
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
 def _auc_estimate(value: float, variance: float, fewest: int) -> Estimate:

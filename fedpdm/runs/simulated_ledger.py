@@ -1,5 +1,6 @@
 """A simulated run's ledger: every participation is recorded before it is computed."""
 
+import functools
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -52,7 +53,9 @@ class SimulatedLedger:
     """
 
     def __init__(self, path: Path, job: str, plan: Plan, setup: Setup, federation: Federation) -> None:
-        self._path, self._job, self._plan, self._setup, self._federation = path, job, plan, setup, federation
+        self._path, self._job, self._plan, self._federation = path, job, plan, federation
+        self._sensitivity = functools.cache(plan.sensitivity)  # clients of one size have the same in every round
+        self._step_size = functools.cache(lambda t: float(step_size_at(setup.local, t)))
         self._recorded: set[tuple[str, int]] = set()
         self._ledger: Ledger | None = None
         self._open = ExitStack()
@@ -104,8 +107,7 @@ class SimulatedLedger:
 
     def _request(self, t: int, client: np.integer, name: str) -> SpendRequest:
         examples = float(self._federation.slots[client])
-        step_size = float(step_size_at(self._setup.local, t))
-        sensitivity = self._plan.sensitivity(step_size, examples)
+        sensitivity = self._sensitivity(self._step_size(t), examples)
         return SpendRequest(name, t, sensitivity, self._plan.cost_multiplier() * sensitivity)
 
     def summary(self) -> dict[str, Any]:
