@@ -1,4 +1,4 @@
-"""What one message costs a client beyond the algorithm: a new process imports, compiles and answers for every message.
+"""The cost of one message for a client beyond the algorithm: a new process imports, compiles and answers for every message.
 
     python benchmarks/flower_cost.py --repeat 7 --out docs/results/benchmarks/flower_cost.json
 

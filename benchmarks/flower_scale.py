@@ -1,4 +1,4 @@
-"""What a round costs the server as the number of clients grows: decoding, checking, averaging, and the checkpoint.
+"""The cost of a round for the server as the number of clients grows: decoding, checking, averaging, and the checkpoint.
 
     python benchmarks/flower_scale.py --clients 10 100 1000 10000 --out docs/results/benchmarks/flower_scale.json
 
@@ -28,7 +28,7 @@ SHAPE = (10, 785)
 
 
 def one(clients: int, rule: str) -> dict[str, Any]:
-    """CPU seconds of one warm round with so many replies, and the process's largest memory."""
+    """Return CPU seconds of one warm round with this number of replies, and the process's largest memory."""
     settings = [f"data.clients={clients}", "rounds.participants=0", "rounds.total=3", f"algorithm.server_rule={rule}"]
     settings += ["data.name=own", "data.features=raw", "data.basis=none"]
     job = make_job(load_config("demo", settings), 600, [str(k) for k in range(10)], [f"x{j}" for j in range(785)])

@@ -5,7 +5,7 @@
 
 The requests are those of tests/flower/hostile_kit.py. They come in batches, each with a seed of its own; the file is written
 after every batch, and a run that was stopped goes on behind the last one. A difference ends the run with what was sent.
-The second form sends so many introductions with ever new jobs to one client, and says how much disk and memory that took.
+The second form sends this number of introductions with new jobs to one client, and prints the disk and memory that they took.
 """
 
 import argparse
@@ -39,7 +39,7 @@ IN_ONE, IN_BATCH = 100, 5000
 
 
 def batch(seed: int, count: int) -> dict[str, Any]:
-    """Send so many requests to pairs of neighbours; a difference is an AssertionError."""
+    """Send this number of requests to pairs of neighbours; a difference is an AssertionError."""
     draw, codes, began = Random(seed), Counter[str](), time.process_time()
     for _ in range(count // IN_ONE):
         pair = neighbours(draw)
@@ -81,7 +81,7 @@ def _commit() -> str:
 
 
 def pairs(count: int, out: Path) -> dict[str, Any]:
-    """Batch after batch until the file has so many pairs."""
+    """Run batch after batch until the file has this number of pairs."""
     held_jobs.parse_job = parsed  # the same few offers again and again; it sees no row
     _commit()
     done: list[dict[str, Any]] = json.loads(out.read_text())["batches"] if out.exists() else []
@@ -108,7 +108,7 @@ def _summary(batches: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def introductions(count: int) -> dict[str, Any]:
-    """Offer so many different jobs to one client."""
+    """Offer this number of different jobs to one client."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "policy.toml").write_text(POLICY)

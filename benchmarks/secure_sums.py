@@ -46,7 +46,7 @@ def make_cohort(members: int, colluding: int, dropouts: int, words: int) -> tupl
 
 
 def words_of(member: int, terms: Terms) -> np.ndarray:
-    """What this member adds in this round: known here, to check the sum."""
+    """Return this member's share of this round, which the benchmark uses to check the sum."""
     return np.random.default_rng([member, terms.round]).integers(0, 2**BITS, terms.words, dtype=np.uint32)
 
 

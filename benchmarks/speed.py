@@ -111,7 +111,7 @@ def reference(workload: Workload, rho: float) -> Run:
 
 
 def peer(name: str, python: Path, workload: str) -> Run:
-    """A process that runs so many rounds for every line that it is sent; it says how long it took."""
+    """A process that runs a number of rounds for every line on its input, and prints the time."""
     command = [str(python), str(HERE / "peers" / f"{name}.py"), workload]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE)
     assert process.stdin is not None
@@ -167,7 +167,7 @@ def busy() -> float:
 
 
 def peaks() -> dict[str, float]:
-    """What this machine can do at most: multiply-adds of a large matrix product, and bytes read from memory by all cores."""
+    """Measure the limits of this machine: multiply-adds of a large matrix product, and bytes read from memory by all cores."""
     from concurrent.futures import ThreadPoolExecutor
 
     matrix = np.random.default_rng(0).standard_normal((2048, 2048), np.float32)
@@ -188,7 +188,7 @@ def peaks() -> dict[str, float]:
 
 
 def needs(w: Workload) -> dict[str, float]:
-    """What a round cannot do without: operations, and bytes that are not in a cache."""
+    """Count what a round needs at least: operations, and bytes that no cache holds."""
     examples, coordinates = PARTICIPANTS * STEPS * BATCH, w.classes * w.features
     operations = examples * 4 * w.features + PARTICIPANTS * STEPS * coordinates * 12  # dot and update; drift with its division
     return {"mflop": 1e-6 * operations, "mbytes": 1e-6 * 4 * (examples * w.features + 4 * PARTICIPANTS * coordinates)}

@@ -1,4 +1,4 @@
-"""Who takes part: different clients in a round, even shares, caps that hold."""
+"""Participation: different clients in a round, even shares, caps that hold."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the README and the docs show is what happens: every command and every piece of Python in them is run.
+"""Every command and every piece of Python in the README and the docs is run.
 
 A block behind a comment `<!-- long: why -->` is not: there the options, the presets and the settings are checked.
 """

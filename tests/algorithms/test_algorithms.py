@@ -1,4 +1,4 @@
-"""What every algorithm of the table must do."""
+"""Properties of every algorithm in the table."""
 
 import importlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What simulation says arrives is what does arrive, bit by bit, and it is as near as promised."""
+"""The simulated values are those that arrive, bit by bit, and they are as close as promised."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""A message is exactly as long as it is said to be, arrives as it was sent, and nothing but a message is accepted."""
+"""A message has exactly the computed length, arrives as it was sent, and only messages are accepted."""
 
 import math
 import pickle

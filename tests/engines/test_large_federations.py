@@ -81,7 +81,7 @@ def test_a_private_run_checks_what_it_reads(monkeypatch) -> None:
 
 
 def test_a_run_with_a_store_is_killed_and_goes_on(monkeypatch, tmp_path: Path) -> None:
-    """What the log holds beyond the last checkpoint is cut off again."""
+    """Records of the log after the last checkpoint are removed."""
     monkeypatch.setattr(module, "LARGE", 100)
     federation, config = random_federation(SIZES), config_of()
     expected = build_simulation(config, federation)

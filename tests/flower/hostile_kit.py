@@ -105,7 +105,7 @@ class Pair:
         return node
 
     def ask(self, asked: "Meeting | Request") -> list[Any]:
-        """What can be seen of both answers. An acknowledgement of "last" names each client's own last message."""
+        """Return everything visible in both answers. An acknowledgement of "last" names each client's own last message."""
         seen = []
         for node, last in zip(self.nodes, self.last, strict=True):
             if isinstance(asked, Meeting):
@@ -119,7 +119,7 @@ class Pair:
         return seen
 
     def kept(self) -> list[Any]:
-        """What both clients have on disk: files with sizes and modes, the ledger, counts, refusals."""
+        """Return the records of both clients on disk: files with sizes and modes, the ledger, counts, refusals."""
         return [_kept(node) for node in self.nodes]
 
     def close(self) -> None:
@@ -274,5 +274,5 @@ def known(draw: Random) -> Meeting:
 
 
 def hostile(draw: Random) -> Any:
-    """Whatever a hostile server may send."""
+    """Any request that a hostile server may send."""
     return draw.choice([malformed, malformed, malformed, request, request, known, offer])(draw)

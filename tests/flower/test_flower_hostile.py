@@ -66,7 +66,7 @@ def test_neighbours_cannot_be_told_apart(draw: Random) -> None:
 
 
 def first_answers(folder: Path, job, odd: np.ndarray, label: float = 0.0) -> list:
-    """What is seen of two clients' first answers, of which one has an odd row more."""
+    """Return everything visible in the first answers of two clients, one of which has an odd row more."""
     seen = []
     for name in ("with", "without"):
         (folder / name).mkdir()

@@ -1,4 +1,4 @@
-"""What floating-point arithmetic can do to a local solution, against what it is said to do at most."""
+"""The error of floating-point arithmetic in a local solution stays below its bound."""
 
 import jax
 import numpy as np

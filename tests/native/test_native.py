@@ -60,7 +60,7 @@ def test_the_kernel_takes_the_steps_of_the_solver(monkeypatch, loss, clip, plan,
 @pytest.mark.parametrize("plan", [LocalPlan(5, 0, 0.2), LocalPlan(5, 4, 0.2, linearised=True), LocalPlan(5, 4, 0.2)])
 @pytest.mark.parametrize("change", ["none", "subgradient", "support", "noise", "double"])
 def test_the_kernel_serves_fixed_small_batches_alone(plan, change) -> None:
-    """What carries the proofs (whole batches, noise in steps, supports, float64) never goes through machine code of ours."""
+    """The parts behind the proofs (whole batches, noise in steps, supports, float64) never run in our machine code."""
     by = "subgradient" if change == "subgradient" else "prox"
     problem = Problem(LOSSES["softmax"].factory()(0.5), penalties.l1(0.1), penalty_by=by)
     data = random_federation(SIZES)

@@ -1,4 +1,4 @@
-"""A ledger reads as it was written, or not at all; an older copy of it is seen by whoever knows a later head."""
+"""A ledger reads as it was written, or not at all; a reader who knows a later head detects an older copy."""
 
 import shutil
 from pathlib import Path

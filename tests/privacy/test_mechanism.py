@@ -1,4 +1,4 @@
-"""The mechanisms as they run: where the noise is, how much of it, what it is said to cost, and what is refused."""
+"""The mechanisms as they run: the place of the noise, its size, its recorded cost, and refusals."""
 
 import functools
 import math

@@ -197,7 +197,7 @@ def certified(losses: tuple[Loss, ...], classes: int, tolerance: float = 1e-3, *
 
 
 def every_step(losses: tuple[Loss, ...], classes: int, **more) -> Case:
-    """What is noised is the data gradient: one step from x0, in units of the step size."""
+    """The noise is on the data gradient: one step from x0, in units of the step size."""
 
     def bound(pair: Pair, clip: Array, curvature: Curvature, steps: int, slope: Array) -> Array:
         return pair.step_size * bounds.every_step(clip, SLOTS)
@@ -217,7 +217,7 @@ def batch_clipped(loss: Loss, classes: int, level: float, **more) -> Case:
 
 
 def norm_clipped_softmax(clip: float) -> Loss:
-    """What must not be used: an example's gradient cut by its norm, which for m > 2 no convex function has."""
+    """The broken variant: an example's gradient cut by its norm, which for m > 2 no convex function has."""
     loss = softmax()
 
     def gradient(model: Array, features: Array, labels: Array, weights: Array) -> Array:

@@ -54,7 +54,7 @@ def browser(tmp_path_factory):
         yield opened
 
 
-# What it says
+# Words of the report
 
 
 def test_epsilon_by_round_is_what_the_ledger_holds(runs):
@@ -182,7 +182,7 @@ def test_the_command_says_where_the_report_is(runs, tmp_path):
     assert "sound, published" in out.read_text()
 
 
-# What one sees
+# Appearance of the report
 
 
 def visible(browser) -> list[str]:

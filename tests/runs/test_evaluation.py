@@ -1,4 +1,4 @@
-"""What a run says about its test rows: the figures of scikit-learn on the saved model, in summary, terminal and report."""
+"""The test figures of a run are those of scikit-learn on the saved model, in summary, terminal and report."""
 
 import csv
 import io
