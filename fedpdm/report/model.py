@@ -30,11 +30,11 @@ POSITIVE, NEGATIVE = (0, 114, 178), (213, 94, 0)  # blue and vermilion: distinct
 SCALINGS = {
     "none": "",
     "bounded": "scaled to [0, 1] by its bounds; a coefficient says how far the score rises from 0 to 1",
-    "unit": "each example brought to norm 1",
-    "root": "square roots of the pixels, each example brought to norm 1",
-    "centred": "each example minus its own mean, brought to norm 1",
-    "centred-root": "square roots, minus the example's own mean, brought to norm 1",
-    "blurred": "square roots, smoothed, minus the example's own mean, brought to norm 1",
+    "unit": "each example scaled to norm 1",
+    "root": "square roots of the pixels, each example scaled to norm 1",
+    "centred": "each example minus its own mean, scaled to norm 1",
+    "centred-root": "square roots, minus the example's own mean, scaled to norm 1",
+    "blurred": "square roots, smoothed, minus the example's own mean, scaled to norm 1",
 }
 
 

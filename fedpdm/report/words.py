@@ -140,7 +140,7 @@ def what_was_trained(run: Run) -> str:
     size = f"{classes} classes × {columns} features" if run.linear else f"{run.model.size} parameters"
     row = PENALTIES.row(c.problem.penalty)
     penalty = f" with {row.title}" if row.title and (c.problem.gamma or GAMMA not in row.options) else ""
-    behind = "" if c.data.features == "raw" else f" behind the public feature map {c.data.features}"
+    behind = "" if c.data.features == "raw" else f" with the public feature map {c.data.features}"
     dealt = {
         "labels": f"each holding {c.data.labels_per_client} of the classes",
         "one-class": "each holding one class",

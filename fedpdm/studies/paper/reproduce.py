@@ -23,7 +23,7 @@ from fedpdm.studies.progress import CellProgress
 
 __all__ = ["Reproduction", "STUDIES", "reproduce"]
 
-# What goes beyond the paper's figures: (folder, seeds, quick, show progress) -> verdicts
+# Studies beyond the paper's figures: (folder, seeds, quick, show progress) -> verdicts
 STUDIES: dict[str, Callable[[Path, int, bool, bool], list[dict[str, Any]]]] = {
     "certified": run_certified,
     "heterogeneity": run_heterogeneity,

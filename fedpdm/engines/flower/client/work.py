@@ -112,7 +112,7 @@ class Work:
 
 
 def _shapes(job: Job) -> Any:
-    """What a broadcast and a client's state look like. They are traced once for a job, like its programs."""
+    """The shapes of a broadcast and of a client's state. They are traced once for a job, like its programs."""
     programs, key = Compiled.programs, (job.digest, "shapes", False)
     if key not in programs:
         algorithm = job.setup[0].algorithm
