@@ -135,7 +135,7 @@ def downlink_table(rows: list[dict[str, Any]]) -> list[str]:
         "",
         "The paper's settings on MNIST without noise, 40 rounds, mean accuracy of the last ten. `model` (Algorithm 2) sends",
         "the largest coordinates of x0 and the clients take the rest for zero; `difference` sends the largest changes, and to",
-        "a client that missed rounds whatever changed since, so every client works with the same copy. Zeros of the model,",
+        "a client that missed rounds all changes since then, so every client works with the same copy. Zeros of the model,",
         "and coordinates that did not move, are never sent.",
         "",
         "| share | kind | test accuracy | downlink MB |",

@@ -51,7 +51,7 @@ def compare(
 ) -> Comparison:
     """Run the same settings with several algorithms and seeds; write compare.csv and the curves.
 
-    Finished runs are kept in cells.jsonl in the folder and not run again.
+    Finished runs are stored in cells.jsonl in the folder and not run again.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def compare(
 
 
 def comparison_configs(source: str, algorithms: Sequence[str], settings: Sequence[str] = ()) -> dict[str, Config]:
-    """Make the settings of every algorithm. Unless the settings say so, choose here how often is measured.
+    """Make the settings of every algorithm, with times of measurement for curves unless the settings give them.
 
     Parameters
     ----------

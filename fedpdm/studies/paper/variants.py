@@ -1,7 +1,7 @@
 """Runs that no setting describes, for the properties P1 and P4 and for Theorem 3; kept like the cells of a sweep.
 
-plain mean      the server divides by the number of participants, whoever sent a coordinate       (P1)
-ratios of 1     Algorithm 2 to the letter, selections included, with both ratios 1                (P4)
+plain mean      the server divides by the number of participants, not of the senders              (P1)
+ratios of 1     Algorithm 2 as printed, selections included, with both ratios 1                   (P4)
 stationarity    the paper's measure P along a run without noise                                   (Theorem 3)
 """
 
