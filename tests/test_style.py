@@ -1,13 +1,11 @@
-"""Docstrings of the public names: complete in the rooms that are listed here."""
+"""Docstrings of the public names are complete in every room."""
 
 import ast
 from pathlib import Path
 
-import pytest
-
 PACKAGE = Path(__file__).parent.parent / "fedpdm"
-ROOMS = ("compression", "export", "native", "problem", "report", "studies")
 NO_RESULT = (None, "None")
+HELP = "cli"  # the docstring of a command is its `--help`, where the options describe themselves
 
 
 def public(tree: ast.Module) -> set[str]:
@@ -31,15 +29,24 @@ def missing(node: ast.FunctionDef | ast.ClassDef) -> list[str]:
     return [part for part, there in wanted.items() if not there]
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_public_names_are_documented(room):
+def is_command(node: ast.FunctionDef | ast.ClassDef) -> bool:
+    """A command prints its result and describes each option in its annotation."""
+    if not isinstance(node, ast.FunctionDef) or not node.returns or ast.unparse(node.returns) != "None":
+        return False
+    return any("Option" in ast.unparse(arg.annotation or node.returns) for arg in node.args.args)
+
+
+def test_public_names_are_documented():
     found = []
-    for path in sorted((PACKAGE / room).rglob("*.py")):
+    for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = public(tree)
+        names, place = public(tree), path.relative_to(PACKAGE)
         for node in tree.body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names:
-                found += [f"{path.relative_to(PACKAGE)}: {node.name} lacks {part}" for part in missing(node)]
+                parts = missing(node)
+                if place.parts[0] == HELP and is_command(node):
+                    parts = [part for part in parts if part == "a docstring"]
+                found += [f"{place}: {node.name} lacks {part}" for part in parts]
     assert not found, "\n".join(found)
 
 

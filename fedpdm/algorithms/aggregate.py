@@ -1,8 +1,8 @@
-"""How the server makes one vector of many: the mean, and aggregates that a few hostile clients cannot move far.
+"""How the server makes one vector from many: the mean, and aggregates that a few hostile clients cannot move far.
 
 Every algorithm aggregates through one of these functions. They take the values of the participants, who of them is present (or
-which coordinates arrived), and the participants' shares of the objective. `fedpdm.choices.AGGREGATES` is the table of all of
-them; docs/hostile-clients.md says what each withstands.
+which coordinates arrived), and the participants' shares of the objective. `fedpdm.choices.AGGREGATES` lists all of them;
+docs/hostile-clients.md shows what each one withstands.
 """
 
 from typing import Protocol
@@ -21,15 +21,27 @@ TINY = 1e-30
 
 
 class Aggregator(Protocol):
-    """`(values [participants, ...], present, shares) -> [...]`; `present` may be told per coordinate; zero where none is."""
+    """`(values [participants, ...], present, shares) -> [...]`; `present` may be per coordinate; zero if nobody is present."""
 
     def __call__(self, values: Array, present: Array, shares: Array | None = None, /) -> Array: ...
 
 
 def element_wise_mean(values: Array, present: Array, shares: Array | None = None) -> Array:
-    """Mean over the participants that are present, coordinate by coordinate if so told; zero where there is none.
+    """Return the mean over the participants that are present, and zero where nobody is.
 
-    With `shares` it is the mean with these weights.
+    Parameters
+    ----------
+    values : Array
+        [participants, ...] one vector per participant.
+    present : Array
+        [participants] who is present, or of the shape of `values`: which coordinates of whom.
+    shares : Array, optional
+        [participants] weights of the mean. None: equal weights.
+
+    Returns
+    -------
+    Array
+        The mean, of the shape of one vector.
 
     Examples
     --------
@@ -47,12 +59,18 @@ def element_wise_mean(values: Array, present: Array, shares: Array | None = None
 
 
 def mean() -> Aggregator:
-    """Make the element-wise mean: the most accurate one, and one participant can move it anywhere."""
+    """Make the element-wise mean: the most accurate aggregate, but a single participant can move it anywhere.
+
+    Returns
+    -------
+    Aggregator
+        The aggregate.
+    """
     return element_wise_mean
 
 
 def trimmed_mean(*, trim: float) -> Aggregator:
-    r"""Make the element-wise mean of what lies between the quantiles `trim` and 1 - `trim`, by weight.
+    r"""Make the element-wise mean of the values between the quantiles `trim` and 1 - `trim`, by weight.
 
     Values at the two ends count with the part of their weight that lies between. With equal weights, K participants and whole
     trim K, the smallest and the largest trim K values are left out.
@@ -66,6 +84,11 @@ def trimmed_mean(*, trim: float) -> Aggregator:
     ----------
     trim : float
         Share of the weight that is left out at each end, in [0, 0.5).
+
+    Returns
+    -------
+    Aggregator
+        The aggregate.
 
     Examples
     --------
@@ -90,6 +113,11 @@ def median() -> Aggregator:
     ----------------
     That of `trimmed_mean`, for hostile participants with less than half of the weight.
 
+    Returns
+    -------
+    Aggregator
+        The aggregate.
+
     Examples
     --------
     >>> import jax.numpy as jnp
@@ -109,13 +137,22 @@ def median() -> Aggregator:
 def geometric_median() -> Aggregator:
     r"""Make the point with the least weighted sum of distances to the participants' vectors (Weiszfeld's method).
 
-    Where coordinates are missing, a distance is over those that arrived, scaled up to all of them.
+    If coordinates are missing, a distance is over those that arrived, scaled up to all of them.
 
     Formal guarantee
     ----------------
     If hostile participants have a share q < 1/2 of the weight, the exact geometric median lies within
     $\frac{2(1-q)}{1-2q} r$ of every ball's centre that holds all others within radius r (Minsker, 2015). The method stops
     after 32 steps from the element-wise median.
+
+    Returns
+    -------
+    Aggregator
+        The aggregate.
+
+    References
+    ----------
+    Minsker: "Geometric median and robust estimation in Banach spaces", Bernoulli 2015.
 
     Examples
     --------
@@ -145,24 +182,29 @@ def geometric_median() -> Aggregator:
 
 
 def remembered(aggregate: Aggregator, memory: Array, heard: Array) -> Array:
-    """Aggregate a table of what every client last said, as its part of the mean over all N: clients never heard count zero.
+    """Aggregate a table of every client's last vector, scaled to its part of the mean over all N.
 
     Parameters
     ----------
     aggregate : Aggregator
-        How.
+        The aggregate.
     memory : Array
-        [clients, ...].
+        [clients, ...] last vectors.
     heard : Array
-        [clients]: the share of the objective of every client that was heard, else 0.
+        [clients] the share of the objective of every client that was heard, else 0.
+
+    Returns
+    -------
+    Array
+        The aggregate, of the shape of one vector; clients that were never heard count as zero.
     """
     return jnp.sum(heard) * aggregate(memory, heard > 0, heard)
 
 
 def _in_order(values: Array, present: Array, shares: Array | None) -> tuple[Array, Array, Array, Array]:
-    """The values of every coordinate in order, their weights, the weights up to each of them, and all of the weight.
+    """Return the values of every coordinate in order, their weights, the cumulated weights, and the whole weight.
 
-    What is absent has weight 0; its value is 0.
+    An absent value has weight 0, and is 0.
     """
     flags = jnp.broadcast_to(like(present, values), values.shape)
     weights = jnp.where(flags, 1.0 if shares is None else like(shares, values), 0.0)

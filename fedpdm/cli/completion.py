@@ -1,4 +1,4 @@
-"""What a shell offers after the tabulator key: presets, data files, settings and their values."""
+"""Shell completion: presets, data files, settings and their values."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -10,12 +10,24 @@ __all__ = ["complete_config", "complete_algorithms", "complete_feature_map", "co
 
 
 def complete_config(incomplete: str) -> list[str]:
-    """Presets, and TOML files.
+    """Complete presets and TOML files.
 
+    Parameters
+    ----------
+    incomplete : str
+        The typed text.
+
+    Returns
+    -------
+    list of str
+        The completions.
+
+    Examples
+    --------
     >>> complete_config("pap")
     ['paper-adult', 'paper-mnist']
     """
-    from fedpdm.config import preset_names  # here, as all commands would wait for it
+    from fedpdm.config import preset_names  # imported here: otherwise all commands would wait for it
 
     folder = incomplete.rpartition("/")[0]
     files = [str(path) for path in Path(folder).glob("*.toml")]
@@ -23,8 +35,20 @@ def complete_config(incomplete: str) -> list[str]:
 
 
 def complete_algorithms(incomplete: str) -> list[str]:
-    """The last of the names, which have commas between them.
+    """Complete the last name of a list with commas.
 
+    Parameters
+    ----------
+    incomplete : str
+        The typed text.
+
+    Returns
+    -------
+    list of str
+        The completions.
+
+    Examples
+    --------
     >>> complete_algorithms("fedavg,sc")
     ['fedavg,scaffold']
     """
@@ -35,8 +59,20 @@ def complete_algorithms(incomplete: str) -> list[str]:
 
 
 def complete_feature_map(incomplete: str) -> list[str]:
-    """The feature maps.
+    """Complete the names of feature maps.
 
+    Parameters
+    ----------
+    incomplete : str
+        The typed text.
+
+    Returns
+    -------
+    list of str
+        The completions.
+
+    Examples
+    --------
     >>> complete_feature_map("f")
     ['fourier']
     """
@@ -46,8 +82,20 @@ def complete_feature_map(incomplete: str) -> list[str]:
 
 
 def complete_setting(incomplete: str) -> list[tuple[str, str]]:
-    """KEY= with its comment; behind the equals sign the choices, where there are any.
+    """Complete KEY= with its comment, and after the equals sign the choices of the setting.
 
+    Parameters
+    ----------
+    incomplete : str
+        The typed text.
+
+    Returns
+    -------
+    list of (str, str)
+        Completions and comments.
+
+    Examples
+    --------
     >>> complete_setting("rounds.sampling=c")
     [('rounds.sampling=cycle', '')]
     >>> complete_setting("algorithm.name=sc")
@@ -64,7 +112,7 @@ def complete_setting(incomplete: str) -> list[tuple[str, str]]:
 
 
 def _words(field: "FieldInfo") -> list[str]:
-    """The words that a setting takes."""
+    """Return the words that a setting takes."""
     from fedpdm.config.names import OneOf
 
     listed = [name for kind in field.metadata if isinstance(kind, OneOf) for name in kind.names()]

@@ -12,8 +12,20 @@ __all__ = ["dotted", "put", "remove", "nested", "flat", "fields"]
 
 
 def dotted(parts: Sequence[object]) -> str:
-    """Join the parts of a place in nested values.
+    """Join the parts of a key in nested values.
 
+    Parameters
+    ----------
+    parts : sequence
+        Names and positions.
+
+    Returns
+    -------
+    str
+        The dotted key.
+
+    Examples
+    --------
     >>> dotted(("columns", "age", 0))
     'columns.age.0'
     """
@@ -21,7 +33,17 @@ def dotted(parts: Sequence[object]) -> str:
 
 
 def put(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set a key in nested values, with the sections that it needs."""
+    """Set a key in nested values, and make the sections that it needs.
+
+    Parameters
+    ----------
+    values : dict
+        Nested values, which are changed.
+    key : str
+        The dotted key.
+    value
+        The new value.
+    """
     *sections, last = key.split(".")
     for section in sections:
         values = values.setdefault(section, {})
@@ -31,7 +53,15 @@ def put(values: dict[str, Any], key: str, value: Any) -> None:
 
 
 def remove(values: dict[str, Any], key: str) -> None:
-    """Take a key out of nested values, if it is there."""
+    """Remove a key from nested values, if it is set.
+
+    Parameters
+    ----------
+    values : dict
+        Nested values, which are changed.
+    key : str
+        The dotted key.
+    """
     *sections, last = key.split(".")
     for section in sections:
         values = values.get(section, {})
@@ -41,6 +71,18 @@ def remove(values: dict[str, Any], key: str) -> None:
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     """Turn dotted keys into sections.
 
+    Parameters
+    ----------
+    values : mapping
+        Values by dotted key.
+
+    Returns
+    -------
+    dict
+        Nested values.
+
+    Examples
+    --------
     >>> nested({"seed": 1, "rounds.total": 5})
     {'seed': 1, 'rounds': {'total': 5}}
     """
@@ -53,6 +95,20 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Turn sections into dotted keys.
 
+    Parameters
+    ----------
+    values : mapping
+        Nested values.
+    prefix : str
+        Put before every key.
+
+    Returns
+    -------
+    dict
+        Values by dotted key.
+
+    Examples
+    --------
     >>> flat({"seed": 1, "rounds": {"total": 5}})
     {'seed': 1, 'rounds.total': 5}
     """
@@ -63,7 +119,20 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Yield the dotted key and the field of every setting of a model."""
+    """Yield the dotted key and the field of every setting of a model.
+
+    Parameters
+    ----------
+    model : type of BaseModel
+        The model.
+    prefix : str
+        Put before every key.
+
+    Returns
+    -------
+    iterator of (str, FieldInfo)
+        Keys and fields.
+    """
     for name, field in model.model_fields.items():
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):

@@ -1,4 +1,4 @@
-"""Settings to and from TOML: presets, files, `KEY=VALUE`, and the name of what they say."""
+"""Settings to and from TOML: presets, files, `KEY=VALUE`, and their digest."""
 
 import difflib
 import hashlib
@@ -21,12 +21,30 @@ __all__ = ["load_config", "preset_names", "validate", "to_toml", "digest"]
 
 
 def preset_names() -> list[str]:
-    """The presets that come with the package."""
+    """List the presets of the package.
+
+    Returns
+    -------
+    list of str
+        Their names.
+    """
     return sorted(f.name.removesuffix(".toml") for f in _preset_folder().iterdir() if f.name.endswith(".toml"))
 
 
 def load_config(source: str = "demo", settings: Iterable[str] = ()) -> Config:
     """Read a preset (by name) or a TOML file (by path), then apply `KEY=VALUE` settings, and validate.
+
+    Parameters
+    ----------
+    source : str
+        The name of a preset, or the path of a TOML file.
+    settings : iterable of str
+        `KEY=VALUE`, applied in order.
+
+    Returns
+    -------
+    Config
+        The validated settings.
 
     Examples
     --------
@@ -40,12 +58,28 @@ def load_config(source: str = "demo", settings: Iterable[str] = ()) -> Config:
         asked.add(setting.partition("=")[0].strip())
     data = values.get("data", {})
     if "data.features" in asked and "data.scaling" not in asked and data.get("features", "raw") != "raw":
-        data.pop("scaling", None)  # a map that is asked for scales by itself, and takes the place of the preset's scaling
+        data.pop("scaling", None)  # a requested map scales by itself, and replaces the preset's scaling
     return validate(values)
 
 
 def validate(values: dict[str, Any]) -> Config:
-    """A Config from plain nested values; a ConfigError of one line when they do not fit."""
+    """Make a Config from plain nested values.
+
+    Parameters
+    ----------
+    values : dict
+        Nested values.
+
+    Returns
+    -------
+    Config
+        The validated settings.
+
+    Raises
+    ------
+    ConfigError
+        In one line, if a value does not fit.
+    """
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -53,15 +87,37 @@ def validate(values: dict[str, Any]) -> Config:
 
 
 def to_toml(config: Config) -> str:
-    """The full TOML of a config, with a comment for every key."""
+    """Return the full TOML of the settings, with a comment for every key.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+
+    Returns
+    -------
+    str
+        The text.
+    """
     document = tomlkit.document()
     _fill(document, config)
     return tomlkit.dumps(document)
 
 
 def digest(config: Config) -> str:
-    """A short name of the settings, by which a resumed run recognises its own."""
-    # Defaults do not count, so that a key that a later version adds leaves the names of earlier settings as they are.
+    """Return a short name of the settings, with which a resumed run recognises its own.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits.
+    """
+    # Leave defaults out: a key that a later version adds then does not change the digest of earlier settings.
     text = json.dumps(config.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -89,7 +145,7 @@ def _apply(values: dict[str, Any], setting: str) -> None:
     if not equals or not key.strip():
         raise ConfigError(f"--set {setting!r} is not of the form KEY=VALUE, for instance rounds.total=50.")
     if not text.strip():
-        remove(values, key.strip())  # so that its default counts
+        remove(values, key.strip())  # use its default
         return
     try:
         value = tomllib.loads(f"value = {text}")["value"]

@@ -1,10 +1,10 @@
 r"""A public basis: the few directions in which made-up or public examples differ most.
 
-Noise is paid per direction. Features that are projected onto a basis have fewer directions, so the same guarantee costs less
-accuracy, and messages and models are smaller. The basis is a function of made-up images or of a public file alone, never of a
-private row, so it costs no privacy.
+Every direction of the features gets noise. Features that are projected onto a basis have fewer, so the same guarantee costs
+less accuracy, and messages and models are smaller. The basis is a function of made-up images or of a public file alone, never
+of a private row, so it costs no privacy.
 
-With $V$ the principal directions of the public rows $f$ (at norm 1, their mean $c$ taken off) and $w$ the variances along them,
+With $V$ the principal directions of the public rows $f$ (at norm 1, minus their mean $c$) and $w$ the variances along them,
 an example becomes
 
 $$z_j = (w_j + 0.001\, w_1)^{-1/4}\; V_j^\top (f - c), \qquad z \leftarrow z / \|z\|.$$
@@ -42,7 +42,7 @@ COUNT = 3000  # made-up images
 FLOOR, POWER = 0.001, -0.25
 VERSION = 2  # part of the cache's key: raise it whenever drawings or directions come out different
 
-# What is drawn for each name; every function gives [count, height, width] in [0, 1].
+# The drawing function of each name; all return [count, height, width] in [0, 1].
 DRAWINGS: dict[str, Callable[[int, int, int], np.ndarray]] = {
     "strokes": stroke_images,
     "shapes": lambda height, width, count: np.concatenate(
@@ -57,27 +57,53 @@ class Basis(NamedTuple):
     Attributes
     ----------
     centre : ndarray
-        [m], what the public examples have in common; it is subtracted first.
+        [m], the common part of the public examples, which is subtracted first.
     directions : ndarray
-        [m, size], scaled as the module's docstring says.
+        [m, size], scaled as in the module's docstring.
     """
 
     centre: np.ndarray
     directions: np.ndarray
 
     def project(self, features: np.ndarray) -> np.ndarray:
-        """Project rows of any positive scale; rows of the answer are not yet at norm 1."""
+        """Project rows of any positive scale; the projected rows do not have norm 1 yet."""
         return (unit_rows(features) - self.centre) @ self.directions
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:
-    """Bring every row to norm 1; a row of zeros stays."""
+    """Scale every row to norm 1; a row of zeros stays.
+
+    Parameters
+    ----------
+    rows : ndarray
+        [rows, columns].
+
+    Returns
+    -------
+    ndarray
+        The scaled rows.
+    """
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     return rows / np.maximum(norms, 1e-12)[:, None]
 
 
 def drawn_rows(name: str, height: int, width: int, depth: int, count: int = COUNT) -> np.ndarray:
-    """Give made-up images as rows of pixels, the same in every colour channel."""
+    """Draw made-up images as rows of pixels, the same in every colour channel.
+
+    Parameters
+    ----------
+    name : str
+        A key of `DRAWINGS`.
+    height, width, depth : int
+        Size of the images and number of channels.
+    count : int
+        Number of images.
+
+    Returns
+    -------
+    ndarray
+        [count, height * width * depth].
+    """
     return DRAWINGS[name](height, width, count).reshape(count, -1).repeat(depth, axis=1)
 
 
@@ -87,9 +113,14 @@ def read_public_rows(path: Path, columns: int) -> np.ndarray:
     Parameters
     ----------
     path : Path
-        An NPZ file with an array `features` [rows, columns]: public rows as the map sees them, pixels and numbers in [0, 1].
+        An NPZ file with an array `features` [rows, columns]: public rows before the map, pixels and numbers in [0, 1].
     columns : int
         Number of columns that the map expects, without the bias.
+
+    Returns
+    -------
+    ndarray
+        [rows, columns], float32.
     """
     try:
         with np.load(path, allow_pickle=False) as arrays:
@@ -108,7 +139,18 @@ def read_public_rows(path: Path, columns: int) -> np.ndarray:
 
 
 def public_digest(path: Path) -> str:
-    """Name the content of a public file."""
+    """Return a digest of a public file's content.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    str
+        SHA-256, in hexadecimal.
+    """
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
@@ -123,9 +165,9 @@ def principal_basis(features: np.ndarray, size: int) -> Basis:
     Parameters
     ----------
     features : ndarray
-        [rows, m], of public or made-up examples; rows are brought to norm 1 first.
+        [rows, m], of public or made-up examples; rows are scaled to norm 1 first.
     size : int
-        Most directions; there are no more than columns, or rows less one.
+        The most directions; there are at most as many as columns, and as rows minus one.
 
     Returns
     -------
@@ -140,18 +182,40 @@ def principal_basis(features: np.ndarray, size: int) -> Basis:
     ((8, 3), True)
     """
     if len(features) < 2:
-        raise ConfigError(f"A basis needs at least 2 public rows, and there are {len(features)}: give more.")
+        raise ConfigError(f"A basis needs at least 2 public rows, but there are {len(features)}: give more.")
     rows = unit_rows(features.astype(np.float64))
     return as_basis(_decompose(rows, min(size, len(features) - 1, features.shape[1])))
 
 
 def as_basis(kept: np.ndarray) -> Basis:
-    """Read a basis from one array: its centre, then one row per direction."""
+    """Read a basis from one array.
+
+    Parameters
+    ----------
+    kept : ndarray
+        The centre, then one row per direction.
+
+    Returns
+    -------
+    Basis
+        The basis.
+    """
     return Basis(kept[0], kept[1:].T)
 
 
 def as_array(basis: Basis) -> np.ndarray:
-    """Write a basis as one array, for the cache."""
+    """Write a basis as one array, for the cache.
+
+    Parameters
+    ----------
+    basis : Basis
+        The basis.
+
+    Returns
+    -------
+    ndarray
+        The centre, then one row per direction.
+    """
     return np.concatenate([basis.centre[None], basis.directions.T])
 
 
@@ -159,7 +223,7 @@ def _decompose(rows: np.ndarray, size: int) -> np.ndarray:
     """Compute the centre, then one row per direction."""
     centre = rows.mean(axis=0)
     moved = rows - centre
-    wide = len(rows) < rows.shape[1]  # then the smaller matrix is that of the rows
+    wide = len(rows) < rows.shape[1]  # then the matrix of the rows is the smaller one
     gram = (moved @ moved.T if wide else moved.T @ moved) / len(rows)
     last = len(gram) - 1
     variances, vectors = scipy.linalg.eigh(gram, subset_by_index=[last - size + 1, last])

@@ -37,13 +37,13 @@ class Dataset(NamedTuple):
     labels, test_labels : ndarray
         [examples] int32.
     class_names, feature_names : tuple of str
-        What label k and column j mean.
+        Names of the labels and of the columns.
     checksums : dict of str to str
         File name to SHA-256, for a run's manifest.
     clients, client_names : ndarray, tuple of str
-        [examples] whose example it is, as a place in the names; empty where the examples are yet to be dealt.
+        [examples] the owner of each example, as a position in the names; empty before examples are assigned to clients.
     units : ndarray
-        [examples] equal numbers for examples of one person; empty where every example is one of its own.
+        [examples] equal numbers for examples of one person; empty if every example is a person of its own.
     """
 
     name: str
@@ -74,7 +74,7 @@ class DatasetInfo(NamedTuple):
     checksums: dict[str, str]
 
     def __str__(self) -> str:
-        """Give the facts in aligned lines."""
+        """Return the facts in aligned lines."""
         counts = zip(self.class_names, self.label_counts, self.test_label_counts, strict=True)
         lines = [
             f"{self.name}: {self.examples} training and {self.test_examples} test examples",
@@ -233,7 +233,7 @@ def _load_mnist(data_dir: Path | str | None, progress: bool) -> Dataset:
 
 
 def _within_sklearn(path: str) -> Path:
-    """A file that ships with scikit-learn, found without the second that its import takes."""
+    """Find a file of scikit-learn without its import, which takes a second."""
     require_extra("sklearn", "sklearn", 'data.name="digits"')
     spec = find_spec("sklearn")
     assert spec is not None
@@ -268,8 +268,8 @@ def _load_digits(data_dir: Path | str | None, progress: bool) -> Dataset:
 
 ADULT_CLASSES = ("<=50K", ">50K")
 
-# The public code book: bounds of the numbers, levels of the words (the first is dropped), "-" for what is
-# not used (education-num says the same as education). Nothing here is fitted to private examples.
+# The public code book: bounds of the numbers, levels of the words (the first is dropped), "-" for columns that
+# are not used (education-num has the same content as education). Nothing here is fitted to private examples.
 _ADULT_CODE_BOOK = """
 age 17 90
 workclass Federal-gov Local-gov Never-worked Private Self-emp-inc Self-emp-not-inc State-gov Without-pay

@@ -1,4 +1,4 @@
-"""Public maps of one example: pure functions that look at nothing else and fit nothing, so they cost no privacy."""
+"""Public maps of one example: pure functions that see no other example and fit nothing, so they cost no privacy."""
 
 import functools
 import itertools
@@ -33,8 +33,8 @@ __all__ = [
     "check_one_example_at_a_time",
 ]
 
-CHUNK = 2048  # rows that are projected at a time
-BIAS = 0.2  # of the constant column beside features of norm 1
+CHUNK = 2048  # rows of one projection
+BIAS = 0.2  # the constant column beside features of norm 1
 
 
 def _root(features: np.ndarray) -> np.ndarray:
@@ -46,7 +46,7 @@ def _centred(features: np.ndarray) -> np.ndarray:
 
 
 def _blurred(features: np.ndarray) -> np.ndarray:
-    """Square images smoothed by the binomial kernel (1, 4, 6, 4, 1)/16 in both directions, zero outside."""
+    """Smooth square images by the binomial kernel (1, 4, 6, 4, 1)/16 in both directions, zero outside."""
     side = math.isqrt(features.shape[1])
     if side * side != features.shape[1]:
         raise ConfigError(
@@ -63,7 +63,7 @@ def _blurred(features: np.ndarray) -> np.ndarray:
 
 
 def blur_matrix(features: int) -> np.ndarray:
-    """The matrix [features, features] that a row is multiplied with by `_blurred`."""
+    """Return the matrix [features, features] with which `_blurred` multiplies a row."""
     return _blurred(np.eye(features, dtype=np.float32))
 
 
@@ -77,11 +77,21 @@ SCALINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def scale_features(dataset: Dataset, scaling: str) -> Dataset:
-    """Every example's features (but the bias) mapped, then brought to norm 1; the bias column becomes 0.2.
+    """Map every example's features (but the bias), then scale them to norm 1; the bias column becomes 0.2.
 
-    "root" takes signed square roots, which lifts faint pixels; "centred" subtracts the example's own mean; "unit" does
-    the norm alone; "blurred" is for images: roots, smoothed, centred. Nothing of any other example enters. "bounded" keeps
-    lengths: a table's row in [0, 1] has norm 1 at most when divided by the root of the number of its columns.
+    Parameters
+    ----------
+    dataset : Dataset
+        The examples.
+    scaling : str
+        "root" takes signed square roots, which makes faint pixels stronger; "centred" subtracts the example's own mean; "unit"
+        only scales to norm 1; "blurred" is for images: roots, smoothed, centred. "bounded" does not scale to norm 1: it divides
+        a table's row in [0, 1] by the root of the number of its columns, so the norm is at most 1.
+
+    Returns
+    -------
+    Dataset
+        The scaled examples; each depends on no other one.
     """
 
     def scale(features: np.ndarray) -> np.ndarray:
@@ -101,19 +111,19 @@ def scale_features(dataset: Dataset, scaling: str) -> Dataset:
 
 ONE_EXAMPLE = "one example"
 BASIS_KEYS = ("basis", "basis_size")  # options that every map has
-WRITTEN = ("mnist", "digits")  # data sets of written signs
-STROKES = 500  # images that `scattering_centre` is the mean of
-VERSION = 1  # part of the cache's key: raise it whenever a map gives other numbers than before
-TOLERANCE = 1e-5  # of features that should be equal: sums may be taken in another order in a larger batch
+WRITTEN = ("mnist", "digits")  # data sets of handwriting
+STROKES = 500  # images whose mean is `scattering_centre`
+VERSION = 1  # part of the cache's key: raise it whenever the numbers of a map change
+TOLERANCE = 1e-5  # for features that should be equal: a larger batch may take sums in another order
 
 
 class FeatureMap(NamedTuple):
-    """A map from the features of one example to others.
+    """A map of the features of one example.
 
     Attributes
     ----------
     name, sentence : str
-        What it is called, and what it does.
+        Its name, and a sentence about it for reports.
     encode : callable
         [examples, n] and the n column names (both without the bias) -> [examples, m], row by row.
     columns : callable
@@ -121,9 +131,9 @@ class FeatureMap(NamedTuple):
     depends_on : str
         "one example", which costs no privacy; anything else is refused under the sound mechanism.
     unit : bool
-        Bring every row to norm 1, and put a constant column of 0.2 (the bias) beside it.
+        Scale every row to norm 1, and add a constant column of 0.2 (the bias).
     key : tuple
-        The options that tell this map from its like; None if it is so fast that nothing is kept on disk.
+        The options that distinguish this map in the cache; None if it is too fast to need one.
     """
 
     name: str
@@ -135,18 +145,18 @@ class FeatureMap(NamedTuple):
     key: tuple[object, ...] | None = None
 
     def rows(self, features: np.ndarray, feature_names: Sequence[str]) -> np.ndarray:
-        """The features of these examples, each by itself."""
+        """Return the features of these examples, each by itself."""
         if not self.unit:
             return self.encode(features, feature_names)
         inputs = len(without_bias(feature_names))
         return _unit_rows(self.encode(features[:, :inputs], feature_names[:inputs]), bias=True)
 
     def names(self, feature_names: Sequence[str]) -> tuple[str, ...]:
-        """What the columns are called behind the map."""
+        """Return the names of the columns after the map."""
         return (*self.columns(without_bias(feature_names)), "bias") if self.unit else tuple(feature_names)
 
     def apply(self, dataset: Dataset) -> Dataset:
-        """The data set with its training and its test examples mapped."""
+        """Return the data set with its training and its test examples mapped."""
         names = dataset.feature_names
 
         def mapped(features: np.ndarray) -> np.ndarray:
@@ -161,8 +171,10 @@ class FeatureMap(NamedTuple):
 
 
 class FeatureOptions(Mapping[str, Any]):
-    """The options of all maps by key, as in the section [data] of the settings; a key that is not given has its default.
+    """The options of all maps by key, as in the section [data] of the settings; a missing key has its default.
 
+    Examples
+    --------
     >>> FeatureOptions(basis_size=9)["basis_size"], FeatureOptions()["fourier_count"]
     (9, 2000)
     """
@@ -192,7 +204,18 @@ class FeatureOptions(Mapping[str, Any]):
 
 
 def options_of(data: DataSection) -> FeatureOptions:
-    """Take the options from the settings, and decide what "auto" stands for."""
+    """Take the options from the settings, and replace "auto" by a choice.
+
+    Parameters
+    ----------
+    data : DataSection
+        The section [data] of the settings.
+
+    Returns
+    -------
+    FeatureOptions
+        The options.
+    """
     options = FeatureOptions()
     options = options.replace(**{key: getattr(data, key, default) for key, default in options.items()})
     if data.name in WRITTEN:
@@ -206,21 +229,21 @@ def without_bias(feature_names: Sequence[str]) -> Sequence[str]:
 
 
 def _unit_rows(columns: np.ndarray, bias: bool) -> np.ndarray:
-    """Rows of norm 1, with the bias column beside them."""
+    """Scale rows to norm 1, and add the bias column."""
     out = np.full((len(columns), columns.shape[1] + bias), BIAS, np.float32)
-    norms = np.sqrt(np.einsum("ij,ij->i", columns, columns))  # without a copy: there may be a gigabyte of them
+    norms = np.sqrt(np.einsum("ij,ij->i", columns, columns))  # without a copy: the columns may take a gigabyte
     np.divide(columns, np.maximum(norms, 1e-12)[:, None], out=out[:, : columns.shape[1]], casting="same_kind")
     return out
 
 
 def raw() -> FeatureMap:
     """Make the map that leaves features as they are."""
-    sentence = "The features as they are loaded, scaled by public bounds; data.scaling may bring them to norm 1."
+    sentence = "The features as they are loaded, scaled by public bounds; data.scaling may scale them to norm 1."
     return FeatureMap("raw", sentence, lambda rows, _: rows, lambda names: names, unit=False)
 
 
 def image_shape(feature_names: Sequence[str]) -> tuple[int, int, int]:
-    """Height, width and channels, from names like "pixel 27,27" or "pixel 31,31,2" (the channel last)."""
+    """Return height, width and channels, from names like "pixel 27,27" or "pixel 31,31,2" (the channel last)."""
     last = feature_names[-1].removeprefix("pixel ").split(",")
     shape = [int(number) + 1 for number in last if number.isdigit()]
     if len(shape) in (2, 3) and math.prod(shape) == len(feature_names):
@@ -232,7 +255,7 @@ def image_shape(feature_names: Sequence[str]) -> tuple[int, int, int]:
 
 
 def scattering(*, scattering_scale: int, scattering_centre: str) -> FeatureMap:
-    """Make the wavelet scattering of images; the centre "auto" is "none" here (`options_of` knows written signs)."""
+    """Make the wavelet scattering of images; the centre "auto" is "none" here (`options_of` handles handwriting)."""
     scale = scattering_scale
 
     def encode(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
@@ -240,7 +263,7 @@ def scattering(*, scattering_scale: int, scattering_centre: str) -> FeatureMap:
         images = rows.reshape(-1, height, width, depth).transpose(0, 3, 1, 2).reshape(-1, height, width)
         waves = scatter(images, scale)
         start = 0
-        # channels of the same order and scales are alike in size: together they are brought to mean 0 and variance 1
+        # channels of the same order and scales have similar sizes: together they get mean 0 and variance 1
         for count in groups_of_paths(scale):
             stop = start + count
             group = waves[:, start:stop]
@@ -261,18 +284,18 @@ def scattering(*, scattering_scale: int, scattering_centre: str) -> FeatureMap:
 
     sentence = (
         f"Images: wavelet scattering of orders 0 to 2 with 8 angles and {scale} scales, sampled at every {2**scale}th pixel, "
-        "each order and scale brought to mean 0 and variance 1 within the image; steady under small shifts and bends."
+        "each order and scale scaled to mean 0 and variance 1 within the image; stable under small shifts and deformations."
     )
     if scattering_centre == "strokes":
         sentence += (
-            f" What {STROKES} made-up pen strokes have in common is taken off, so that noise is measured against what differs."
+            f" The common part of {STROKES} made-up pen strokes is subtracted, since it does not help to tell images apart."
         )
     return FeatureMap("scattering", sentence, encode, columns, key=(scale, scattering_centre))
 
 
 @functools.lru_cache(maxsize=4)
 def strokes_centre(scale: int, feature_names: tuple[str, ...]) -> np.ndarray:
-    """The mean scattering, each at norm 1, of pen strokes on images of these pixels: a public constant."""
+    """Return the mean scattering, each at norm 1, of pen strokes on images of these pixels: a public constant."""
     height, width, depth = image_shape(feature_names)
     rows = stroke_images(height, width, STROKES).reshape(STROKES, -1).repeat(depth, axis=1)
     plain = scattering(scattering_scale=scale, scattering_centre="none")
@@ -280,7 +303,7 @@ def strokes_centre(scale: int, feature_names: tuple[str, ...]) -> np.ndarray:
 
 
 def table_knots(feature_names: Sequence[str]) -> tuple[dict[str, Knots], tuple[str, ...]]:
-    """The knots of a table's numbers by name, and the columns left out. Your own "age" has other bounds than Adult's."""
+    """Return the knots of a table's numbers by name, and the columns left out. Adult's knots are for Adult's bounds only."""
     return (ADULT_KNOTS, ADULT_LEFT_OUT) if tuple(feature_names) == ADULT_FEATURES else ({}, ())
 
 
@@ -297,7 +320,7 @@ def piecewise() -> FeatureMap:
 
 @functools.lru_cache(maxsize=1)
 def fourier_draws(inputs: int, count: int, bandwidth: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Directions [inputs, cosines] and shifts [cosines] of the random cosines."""
+    """Return directions [inputs, cosines] and shifts [cosines] of the random cosines."""
     draw = np.random.default_rng(seed)
     directions = draw.standard_normal((inputs, count)) / bandwidth
     return directions.astype(np.float32), draw.uniform(0, 2 * np.pi, count).astype(np.float32)
@@ -319,14 +342,42 @@ def fourier(*, fourier_count: int, fourier_bandwidth: float, features_seed: int)
 
 
 def map_name(name: str, feature_names: Sequence[str]) -> str:
-    """Say which map "auto" is: scattering for images, whose columns are pixels, and piecewise for tables."""
+    """Replace "auto" by a map: scattering for images, whose columns are pixels, and piecewise for tables.
+
+    Parameters
+    ----------
+    name : str
+        data.features of the settings.
+    feature_names : sequence of str
+        The columns.
+
+    Returns
+    -------
+    str
+        A key of `fedpdm.choices.FEATURE_MAPS`.
+    """
     if name != "auto":
         return name
     return "scattering" if feature_names[0].startswith("pixel ") else "piecewise"
 
 
 def make_map(name: str, feature_names: Sequence[str], options: Mapping[str, Any] | None = None) -> FeatureMap:
-    """Make the map of this name, or the one that "auto" is for these columns, with its options by key."""
+    """Make a map by its name.
+
+    Parameters
+    ----------
+    name : str
+        A key of `fedpdm.choices.FEATURE_MAPS`, or "auto".
+    feature_names : sequence of str
+        The columns, from which "auto" chooses.
+    options : mapping, optional
+        The options by key.
+
+    Returns
+    -------
+    FeatureMap
+        The map, with its basis if there is one.
+    """
     chosen = map_name(name, feature_names)
     if chosen not in FEATURE_MAPS:
         raise ConfigError(f"unknown feature map {name!r}: the maps are {', '.join(FEATURE_MAPS)} and auto")
@@ -335,20 +386,35 @@ def make_map(name: str, feature_names: Sequence[str], options: Mapping[str, Any]
 
 
 def with_basis_chosen(name: str, options: FeatureOptions) -> FeatureOptions:
-    """Decide what basis "auto" stands for where `options_of` did not: shapes for images, none for tables."""
+    """Replace the basis "auto" that `options_of` left: shapes for images, none for tables."""
     if options["basis"] != "auto":
         return options
     return options.replace(basis="shapes" if name == "scattering" else "none")
 
 
 def without_basis(options: FeatureOptions) -> FeatureOptions:
-    """The options of the map that stands before a basis, which has a centre itself."""
+    """Return the options of the map before a basis, which has its own centre."""
     return options.replace(basis="none", scattering_centre="none")
 
 
 @functools.lru_cache(maxsize=4)
 def basis_of(name: str, feature_names: tuple[str, ...], options: FeatureOptions) -> Basis:
-    """Find the basis behind the map `name` of these columns (without the bias): from made-up images, or from a public file."""
+    """Compute the basis after a map, from made-up images or from a public file.
+
+    Parameters
+    ----------
+    name : str
+        The map.
+    feature_names : tuple of str
+        The columns, without the bias.
+    options : FeatureOptions
+        The options of map and basis.
+
+    Returns
+    -------
+    Basis
+        The basis.
+    """
     plain = FEATURE_MAPS[name].build(without_basis(options))
 
     def computed() -> Basis:
@@ -365,18 +431,18 @@ def basis_of(name: str, feature_names: tuple[str, ...], options: FeatureOptions)
 
 
 def source_of_basis(options: FeatureOptions) -> str:
-    """Name what a basis is made from: the drawings, or the content of the public file."""
+    """Return the source of a basis: the name of the drawings, or a digest of the public file."""
     return options["basis"] if options["basis"] in DRAWINGS else public_digest(Path(options["basis"]))
 
 
 def _behind_basis(name: str, options: FeatureOptions) -> FeatureMap:
-    """The map, projected onto a public basis."""
+    """Make the map with a projection onto a public basis."""
     plain = FEATURE_MAPS[name].build(without_basis(options))
 
     def encode(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
         basis = basis_of(name, tuple(names), options)
         out = np.empty((len(rows), basis.directions.shape[1]), np.float32)
-        for start in range(0, len(rows), CHUNK):  # all features before the projection at once would take gigabytes
+        for start in range(0, len(rows), CHUNK):  # in parts: all features before the projection would take gigabytes
             part = slice(start, start + CHUNK)
             out[part] = basis.project(plain.encode(rows[part], names))
         return out
@@ -394,8 +460,24 @@ def _behind_basis(name: str, options: FeatureOptions) -> FeatureMap:
 
 
 def feature_map(name: str, function: Callable[[np.ndarray], np.ndarray], sentence: str = "") -> FeatureMap:
-    """An own map: any pure function of one example's features [n] (without the bias) to [m] numbers.
+    """Make a feature map from your own function.
 
+    Parameters
+    ----------
+    name : str
+        Its name.
+    function : callable
+        A pure function of one example's features [n] (without the bias) to [m] numbers.
+    sentence : str
+        A sentence about it for reports.
+
+    Returns
+    -------
+    FeatureMap
+        The map.
+
+    Examples
+    --------
     >>> squares = feature_map("squares", lambda example: np.concatenate([example, example**2]))
     >>> squares.rows(np.array([[0.0, 0.5], [1.0, 1.0]], np.float32), ["a", "b"]).round(2).tolist()[1]
     [0.5, 0.5, 0.5, 0.5, 0.20000000298023224]
@@ -405,20 +487,34 @@ def feature_map(name: str, function: Callable[[np.ndarray], np.ndarray], sentenc
         del names
         mapped = np.stack([np.asarray(function(row), np.float32) for row in rows])
         if mapped.ndim != 2 or not np.isfinite(mapped).all():
-            raise ConfigError(f"feature map {name!r} gave {mapped.shape[1:]} or not finite: it must give [m] finite numbers")
+            raise ConfigError(f"feature map {name!r} must return [m] finite numbers, but its shape is {mapped.shape[1:]}")
         return mapped
 
     def columns(names: Sequence[str]) -> list[str]:
         width = encode(np.zeros((1, len(names)), np.float32), names).shape[1]
         return [f"{name} {index}" for index in range(width)]
 
-    return FeatureMap(name, sentence or f"An own map of one example, {name!r}.", encode, columns)
+    return FeatureMap(name, sentence or f"A custom map of one example, {name!r}.", encode, columns)
 
 
 def check_one_example_at_a_time(chosen: FeatureMap, examples: np.ndarray, feature_names: Sequence[str]) -> None:
-    """Refuse a map unless an example's features are the same alone, again, in a batch, and in that batch turned around.
+    """Refuse a map unless an example's features are the same alone, again, in a batch, and in that batch in reverse order.
 
-    A check cannot see what a map was fitted to: the map itself must say so, in `depends_on`.
+    A check cannot detect that a map was fitted to data: the map itself must declare it, in `depends_on`.
+
+    Parameters
+    ----------
+    chosen : FeatureMap
+        The map.
+    examples : ndarray
+        [examples, n], on which it is tried.
+    feature_names : sequence of str
+        The columns.
+
+    Raises
+    ------
+    ConfigError
+        If the features of an example depend on other examples.
     """
     if chosen.depends_on != ONE_EXAMPLE:
         raise ConfigError(
@@ -433,6 +529,6 @@ def check_one_example_at_a_time(chosen: FeatureMap, examples: np.ndarray, featur
         if not gap <= TOLERANCE:
             raise ConfigError(
                 f"feature map {chosen.name!r} gives an example other features {how} than in a batch (they differ by {gap:.3g}, "
-                f"allowed {TOLERANCE:g}): the other examples leak in, which the sound mechanism does not allow; let it use "
-                "one example at a time (fedpdm.data.features.feature_map)"
+                f"allowed {TOLERANCE:g}): it uses other examples, which the sound mechanism does not allow. Let it use one "
+                "example at a time (fedpdm.data.features.feature_map)"
             )

@@ -37,18 +37,18 @@ class Federation(NamedTuple):
     name : str
         The data set's name.
     class_names, feature_names : tuple of str
-        What label k and column j mean.
+        Names of the labels and of the columns.
     checksums : dict of str to str
-        File name to SHA-256 of the files behind the arrays.
+        File name to SHA-256 of the original files.
     client_names : tuple of str
         Names of the clients, if a column of the table has them.
     schema : Schema
-        Of an own table: what its columns are.
+        The columns of the user's own table.
     standard : Standard
         How the features were centred and scaled, if they were.
     weights, persons : ndarray, optional
-        Where rows do not count 1 each: [clients, max_size] float32, what a row counts, 1/m for each of a person's m rows at the
-        client; and [clients], what these sums are divided by, the number of persons.
+        If rows do not count 1 each: [clients, max_size] float32, the weight of a row, 1/m for each of a person's m rows at the
+        client; and [clients], the number of persons, by which these sums are divided.
     clients_per_person : int
         The most clients that hold rows of one person.
     validation : tuple of ndarray, optional
@@ -75,7 +75,7 @@ class Federation(NamedTuple):
 
     @property
     def slots(self) -> np.ndarray:
-        """[clients] how many units a client holds, by which its sums are divided: examples, or persons."""
+        """[clients] the number of units of a client (examples or persons), by which its sums are divided."""
         return self.sizes if self.persons is None else self.persons
 
     @property
@@ -140,7 +140,7 @@ def hold_out(dataset: Dataset, count: int) -> Dataset:
         raise ConfigError(f"Expected 0 < data.validation={count} < {len(dataset.labels)}, the number of training examples.")
     order = np.random.default_rng(0).permutation(len(dataset.labels))
     held, rest = order[:count], order[count:]
-    if len(dataset.units):  # whoever has a row held out has all of them held out
+    if len(dataset.units):  # hold out all rows of a person, or none
         apart = np.isin(dataset.units, dataset.units[held])
         held, rest = order[apart[order]], order[~apart[order]]
         if not len(rest):
@@ -173,7 +173,7 @@ def make_federation(dataset: Dataset, parts: Sequence[np.ndarray]) -> Federation
     Raises
     ------
     DataError
-        If a client is empty, an index is out of range, or an example is dealt twice.
+        If a client is empty, an index is out of range, or an example occurs twice.
     """
     if not len(parts):
         raise DataError("the partition has 0 clients; give at least 1")
@@ -185,7 +185,7 @@ def make_federation(dataset: Dataset, parts: Sequence[np.ndarray]) -> Federation
         if np.min(part) < 0 or np.max(part) >= total:
             raise DataError(f"client {client} has an example index outside [0, {total - 1}]; fix the partition")
         if seen[part].any() or len(np.unique(part)) < len(part):
-            raise DataError(f"client {client} has an example that is dealt twice; deal every example once")
+            raise DataError(f"client {client} has an example that occurs twice in the partition; use every example once")
         seen[part] = True
     sizes = np.array([len(part) for part in parts], np.int32)
     features = np.zeros((len(parts), sizes.max(), dataset.features.shape[1]), np.float32)
@@ -245,7 +245,7 @@ def federation_from_arrays(
     Raises
     ------
     DataError
-        Naming the client and the row where something is wrong.
+        If an array is not valid; it names the client and the row.
 
     Examples
     --------
@@ -286,7 +286,7 @@ def federation_from_arrays(
 
 
 def _fingerprint(arrays: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
-    """SHA-256 of the clients' arrays: a run that is resumed can tell whether they changed."""
+    """Return the SHA-256 of the clients' arrays, so that a resumed run detects a change."""
     digest = hashlib.sha256()
     for features, labels in arrays:
         digest.update(repr(features.shape).encode() + features.tobytes() + labels.tobytes())
@@ -294,7 +294,7 @@ def _fingerprint(arrays: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
 
 
 def _checked(who: str, features: ArrayLike, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Give one client's arrays as float32 and int32, or say what is wrong with them."""
+    """Return one client's arrays as float32 and int32, or raise a DataError that names the mistake."""
     try:
         # a float64 beyond float32 becomes inf here, and is refused below with its row
         with np.errstate(over="ignore"):

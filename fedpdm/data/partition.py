@@ -1,4 +1,4 @@
-"""Deal the examples of a data set to clients: every example to exactly one client, none left over."""
+"""Assign the examples of a data set to clients: every example to exactly one client, none left over."""
 
 __all__ = ["PARTITIONS", "labels_per_client", "one_class_per_client", "dirichlet", "iid", "by_column"]
 
@@ -17,7 +17,7 @@ def labels_per_client(
     """Give each client examples of exactly `labels_per_client` labels, and all clients equally many.
 
     Classes are not equally large, so a client's share of each of its labels varies: first every class gets
-    as many clients as its size asks for, at random; then shares move along chains of clients that hold two
+    clients at random, in proportion to its size; then shares move along chains of clients that hold two
     labels (augmenting paths) until both the clients' and the classes' totals are right.
 
     Parameters
@@ -29,7 +29,7 @@ def labels_per_client(
     labels_per_client : int
         How many different labels every client holds.
     seed : int or Generator
-        Where the randomness comes from.
+        Source of the random choices.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def dirichlet(
     seed : int or numpy Generator
         Source of the random choices.
     minimum : int
-        Least number of examples of a client.
+        The fewest examples of a client.
 
     Returns
     -------
@@ -149,7 +149,7 @@ def dirichlet(
 
 
 def iid(labels: np.ndarray, clients: int, seed: int | np.random.Generator = 0) -> list[np.ndarray]:
-    """Deal the shuffled examples evenly; sizes differ by at most one.
+    """Split the shuffled examples evenly; sizes differ by at most one.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
 
 
 def _classes_of(labels: np.ndarray, clients: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Give the classes that occur, how often, and the number of examples; every client must get one."""
+    """Return the classes that occur, their counts, and the number of examples; every client must get one."""
     if clients < 1:
         raise ConfigError(f"clients is {clients}, but must be at least 1")
     if clients > len(labels):
@@ -210,7 +210,7 @@ def _classes_of(labels: np.ndarray, clients: int) -> tuple[np.ndarray, np.ndarra
 
 
 def _apportion(counts: np.ndarray, total: int, most: np.ndarray) -> np.ndarray:
-    """Share `total` in proportion to `counts` by largest remainder, each share within [1, most]."""
+    """Divide `total` in proportion to `counts` by largest remainder, each share within [1, most]."""
     quota = total * counts / counts.sum()
     shares = np.clip(quota.astype(int), 1, most)
     while shares.sum() != total:
@@ -223,10 +223,10 @@ def _apportion(counts: np.ndarray, total: int, most: np.ndarray) -> np.ndarray:
 
 def _draw_label_sets(holders: np.ndarray, clients: int, held: int, rng: np.random.Generator) -> np.ndarray:
     """Draw which client holds which class: `held` per client, `holders[k]` clients for class k."""
-    # dealing the classes in rounds gives no client a class twice, since no class has more than one round
+    # handing out the classes in rounds gives no client a class twice, since no class has more than one round
     order = rng.permutation(len(holders))
     sets = np.repeat(order, holders[order]).reshape(held, clients).T.copy()
-    # random exchanges that keep both counts take the pattern of the deal away
+    # random exchanges that keep both counts remove the pattern of this assignment
     moves = 10 * sets.size
     pairs = zip(rng.integers(clients, size=(moves, 2)), rng.integers(held, size=(moves, 2)), strict=True)
     for (one, other), (slot, place) in pairs:
@@ -257,7 +257,7 @@ def _balance(holds: np.ndarray, counts: np.ndarray, sizes: np.ndarray) -> np.nda
 
 
 def _path(shares: np.ndarray, excess: np.ndarray) -> list[tuple[int, int, int]]:
-    """Find moves (client, from label, to label) that lead from a label in excess to one in want."""
+    """Find moves (client, from label, to label) that lead from a label in excess to one in deficit."""
     came: dict[int, tuple[int, int, int] | None] = {int(label): None for label in np.flatnonzero(excess > 0)}
     queue = list(came)
     for label in queue:
@@ -276,7 +276,7 @@ def _path(shares: np.ndarray, excess: np.ndarray) -> list[tuple[int, int, int]]:
 
 
 def _settle(shares: np.ndarray, holds: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Make the classes' totals right where equal sizes are not possible, evening the sizes on the way."""
+    """Correct the classes' totals if equal sizes are not possible, and make the sizes as even as possible."""
     for label in range(len(counts)):
         while (excess := shares[:, label].sum() - counts[label]) != 0:
             sizes = shares.sum(1)

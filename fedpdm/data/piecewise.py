@@ -19,11 +19,11 @@ class Knots(NamedTuple):
     low, high : float
         The public bounds that the data set's loader scaled to 0 and 1.
     points : tuple of float
-        Where the hats have their tips, rising, in the number's own unit.
+        The tips of the hats, increasing, in the number's own unit.
     zero_apart : bool
-        Zero gets no hat, and everything else an indicator: for amounts that mostly are zero.
+        Zero gets no hat, and every other value an indicator: for amounts that are mostly zero.
     logarithmic : bool
-        The hats are straight in the logarithm; below the first point they count as that point.
+        The hats are linear in the logarithm; values below the first point count as that point.
     """
 
     low: float
@@ -33,8 +33,8 @@ class Knots(NamedTuple):
     logarithmic: bool = False
 
 
-# Written down by hand, computed from no rows. But how many knots to take was chosen by trying a few sets on a validation split
-# of Adult, as one tunes a step size: on Adult itself that choice is not private. For data of your own, name your own.
+# Written by hand, not computed from rows. But the number of knots was chosen on a validation split of Adult, like a tuned step
+# size: on Adult itself that choice is not private. For your own data, give your own knots.
 ADULT_KNOTS: dict[str, Knots] = {
     "age": Knots(17, 90, (17, 25, 35, 45, 60, 90)),
     "education-num": Knots(1, 16, (1, 5, 9, 10, 12, 13, 14, 16)),
@@ -44,7 +44,7 @@ ADULT_KNOTS: dict[str, Knots] = {
 }
 ADULT_LEFT_OUT = ("native-country",)  # 41 levels, most of which noise would drown
 
-EVEN = Knots(0, 1, (0, 0.2, 0.4, 0.6, 0.8, 1))  # for a number that no knots are named for
+EVEN = Knots(0, 1, (0, 0.2, 0.4, 0.6, 0.8, 1))  # for a number without its own knots
 
 
 def hats(values: np.ndarray, points: Sequence[float]) -> np.ndarray:
@@ -89,7 +89,7 @@ def encode_table(
         [examples, n] in [0, 1]. Columns "word=level" are the indicators of every level but the first; all others are
         numbers.
     knots : mapping of str to Knots
-        For the numbers by name; one that is missing gets six even knots.
+        Knots of the numbers by name; a number without knots gets six even ones.
     left_out : sequence of str
         Numbers or words that are not used.
     crosses : sequence of pairs of str
@@ -121,7 +121,7 @@ def encode_table(
 def table_plan(
     feature_names: Sequence[str], knots: Mapping[str, Knots], left_out: Sequence[str]
 ) -> list[tuple[list[int], Knots | None]]:
-    """List what `encode_table` encodes, in its order.
+    """List the columns that `encode_table` encodes, in its order.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def column_count(feature_names: Sequence[str]) -> int:
 
 
 def _columns(feature_names: Sequence[str]) -> dict[str, list[int]]:
-    """The columns of every number and of every word."""
+    """Return the columns of every number and of every word."""
     found: dict[str, list[int]] = {}
     for index, name in enumerate(feature_names):
         found.setdefault(name.partition("=")[0], []).append(index)

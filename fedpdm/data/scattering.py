@@ -25,11 +25,11 @@ __all__ = ["ANGLES", "GROUP_FLOOR", "Bank", "filter_bank", "morlet", "gaussian",
 
 ANGLES = 8
 WIDTH = 0.8  # standard deviation of the finest wavelet's envelope, in pixels
-GAIN = 0.98  # of the wavelets, so that together with the bell no frequency gains energy
+GAIN = 0.98  # of the wavelets, so that together with the Gaussian no frequency gains energy
 FREQUENCY = 3 * np.pi / 4  # of the finest wavelet, in radians per pixel
-SLANT = 4 / ANGLES  # how much longer an envelope is across its wave than along it, inverted
-GROUP_FLOOR = 1e-6  # of the variance of channels that are alike: what is fainter is not to be seen
-CHUNK = 64  # images at a time: always the same number, so that an image's features cannot depend on how many there are
+SLANT = 4 / ANGLES  # length of an envelope along its wave over the length across it
+GROUP_FLOOR = 1e-6  # the smallest variance of a group of channels: fainter ones are not amplified
+CHUNK = 64  # images per call: always the same number, so that an image's features cannot depend on the number of images
 
 Array = jax.Array | np.ndarray
 Arrays = tuple[Array, ...]
@@ -76,7 +76,7 @@ def morlet(height: int, width: int, scale: float, angle: float) -> np.ndarray:
     wave, envelope = np.zeros((height, width), complex), np.zeros((height, width))
     reach = int(np.ceil(5 * WIDTH / SLANT * scale / min(height, width)))
     for shift in np.ndindex(2 * reach + 1, 2 * reach + 1):
-        # whole periods around the grid, so that what leaves on one side comes in on the other
+        # whole periods around the grid: the wave continues from one edge on the opposite one
         row = np.arange(height)[:, None] + (shift[0] - reach) * height
         column = np.arange(width) + (shift[1] - reach) * width
         along = np.cos(angle) * row + np.sin(angle) * column
@@ -245,16 +245,16 @@ def _scatter_chunk(images: Array, wavelets: Arrays, smoothers: Smoothers, paddin
 
 
 def _wave_energy(spectrum: Array, wavelets: Array, halvings: int) -> Array:
-    """|image * wavelet| at every 2^halvings-th pixel, for every angle (a new axis before the last two)."""
+    """Return |image * wavelet| at every 2^halvings-th pixel, for every angle (a new axis before the last two)."""
     product = spectrum[..., None, :, :] * wavelets
     rows, columns = (size >> halvings for size in product.shape[-2:])
-    # to sample in space is to fold in frequency
+    # sampling in space is folding in frequency
     folds = product.reshape(*product.shape[:-2], 2**halvings, rows, 2**halvings, columns)
     return jnp.abs(jnp.fft.ifft2(folds.mean(axis=(-4, -2))))
 
 
 def _smooth(images: Array, smoother: tuple[Array, Array]) -> Array:
-    """Both matrices applied, as flat products: XLA's batched ones are several times slower on a CPU."""
+    """Apply both matrices as flat products: XLA's batched ones are several times slower on a CPU."""
     rows, columns = smoother
     half = images.reshape(-1, images.shape[-1]) @ columns.T
     turned = half.reshape(-1, images.shape[-2], len(columns)).swapaxes(1, 2)
@@ -263,7 +263,7 @@ def _smooth(images: Array, smoother: tuple[Array, Array]) -> Array:
 
 
 def _grid_size(size: int, step: int) -> int:
-    """The least multiple of `step` with a margin of `step` on both sides and no prime factor above 5 beside it."""
+    """Return the smallest multiple of `step` with a margin of `step` on both sides and no other prime factor above 5."""
     blocks = -(-size // step) + 2
     while max(_prime_factors(blocks)) > 5:
         blocks += 1
@@ -281,7 +281,7 @@ def _prime_factors(number: int) -> list[int]:
 
 
 def _smoother(size: int, grid: int, scale: int, resolution: int) -> np.ndarray:
-    """The matrix [outputs, grid at this resolution] of phi's convolution, sampled, without the margin."""
+    """Return the matrix [outputs, grid at this resolution] of phi's convolution, sampled, without the margin."""
     points, step = grid >> resolution, 2 ** (scale - resolution)
     bell = gaussian(points, step)
     outputs = np.arange(1, 1 + -(-size // 2**scale)) * step  # the first sample lies in the margin

@@ -21,12 +21,12 @@ class _Part(BaseModel):
 
 
 class Number(_Part):
-    """A number: cut to [low, high], then scaled to [0, 1]. A missing one stands at the middle."""
+    """A number: cut to [low, high], then scaled to [0, 1]. A missing one counts as the middle."""
 
     kind: Literal["number"] = "number"
     low: float
     high: float
-    missing_column: bool = False  # a further feature that is 1 where the number is missing
+    missing_column: bool = False  # a further feature that is 1 if the number is missing
 
     @model_validator(mode="after")
     def _rises(self) -> Self:
@@ -36,16 +36,16 @@ class Number(_Part):
 
 
 class Category(_Part):
-    """A word: one feature per level, 1 where it is this level. A missing word, or another one, has zeros in all of them."""
+    """A word: one feature per level, 1 for this level. A missing word, or another one, has zeros in all of them."""
 
     kind: Literal["category"] = "category"
     levels: list[str] = Field(min_length=1)
-    baseline: str | None = None  # a level that is known, but has no feature
+    baseline: str | None = None  # a known level without a feature
 
     @model_validator(mode="after")
     def _unlike(self) -> Self:
         if len({*self.levels, self.baseline}) < len(self.levels) + 1:
-            raise ValueError(f"a level of {[*self.levels, self.baseline]} is there twice")
+            raise ValueError(f"a level of {[*self.levels, self.baseline]} occurs twice")
         return self
 
 
@@ -59,32 +59,32 @@ Column = Annotated[Number | Category | Ignored, Field(discriminator="kind")]
 
 
 class Cost(_Part):
-    """What the schema itself told about the rows: (epsilon, delta)-DP under adding or removing one row."""
+    """The privacy cost of the schema itself: (epsilon, delta)-DP under adding or removing one row."""
 
     epsilon: float = Field(gt=0)
     delta: float = Field(gt=0, lt=1)
 
 
 class Schema(_Part):
-    """What is known about a table without looking at its rows.
+    """Public knowledge about a table, without a look at its rows.
 
     Attributes
     ----------
     label, classes
         The column to predict, and its values; label k is `classes[k]`.
     client
-        The column that says whose row it is, if there is one.
+        The column with the owner of a row, if there is one.
     unit_column
-        The column that names the person (or household, device, ...) that a row is about, if a guarantee shall be for all rows
-        of one of them.
+        The column with the person (or household, device, ...) of a row, if a guarantee is for all rows of one person.
     bias
-        Whether a last feature is always 1.
+        Whether there is a last feature that is always 1.
     from_rows
-        Bounds and levels were read off the rows, so they are as private as these: no guarantee is given with such a schema.
+        Whether bounds and levels were inferred from the rows. They are then as private as the rows, and a run with such a
+        schema has no guarantee.
     columns
-        The others by name; the order is that of the features.
+        The other columns by name, in the order of the features.
     cost
-        Of a schema that was read off private rows with noise: what a run must count in its budget.
+        The cost of a schema that was inferred from private rows with noise; a run counts it in its budget.
 
     Examples
     --------
@@ -115,7 +115,7 @@ class Schema(_Part):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if len(set(self.classes)) < len(self.classes):
-            raise ValueError(f"a class of {self.classes} is there twice")
+            raise ValueError(f"a class of {self.classes} occurs twice")
         for role in self.roles:
             if role in self.columns:
                 raise ValueError(f"the column {role!r} is the label, the client or the unit, so it must not be among [columns]")
@@ -138,7 +138,7 @@ class Schema(_Part):
 
 def _feature_names(schema: Schema) -> Iterator[str]:
     for name, column in schema.columns.items():
-        plain = name.replace("=", ":")  # "=" tells a word's indicators from a number, for maps of features
+        plain = name.replace("=", ":")  # "=" marks a word's indicators for feature maps
         if isinstance(column, Number):
             yield plain
             if column.missing_column:
@@ -150,17 +150,41 @@ def _feature_names(schema: Schema) -> Iterator[str]:
 
 
 def some(names: list[str], most: int = 5) -> str:
-    """The first few names in words."""
+    """Return the first few names as text.
+
+    Parameters
+    ----------
+    names : list of str
+        The names.
+    most : int
+        How many are shown.
+
+    Returns
+    -------
+    str
+        The names, and the number of the others.
+    """
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def describe(schema: Schema) -> str:
-    """The schema in aligned lines, for a person to check."""
+    """Return the schema in aligned lines, for a person to check.
+
+    Parameters
+    ----------
+    schema : Schema
+        The schema.
+
+    Returns
+    -------
+    str
+        One line per column.
+    """
     rows = [(schema.label, f"label: {some(schema.classes, 10)}")]
     if schema.client:
         rows.append((schema.client, "client"))
     if schema.unit_column:
-        rows.append((schema.unit_column, "unit: all rows of one of them count as one"))
+        rows.append((schema.unit_column, "unit: all rows of one unit count as one"))
     for name, column in schema.columns.items():
         if isinstance(column, Number):
             missing = ", with an indicator of missing ones" if column.missing_column else ""
@@ -172,7 +196,23 @@ def describe(schema: Schema) -> str:
 
 
 def read_schema(path: Path | str) -> Schema:
-    """Read a schema from a TOML file."""
+    """Read a schema from a TOML file.
+
+    Parameters
+    ----------
+    path : Path or str
+        The file.
+
+    Returns
+    -------
+    Schema
+        The schema.
+
+    Raises
+    ------
+    DataError
+        If the file does not exist or is not a valid schema.
+    """
     path = Path(path).expanduser()
     try:
         text = path.read_text(encoding="utf-8")
@@ -186,7 +226,20 @@ def read_schema(path: Path | str) -> Schema:
 
 
 def parse_schema(text: str, name: str = "schema") -> Schema:
-    """A schema from TOML; `name` is what an error calls it."""
+    """Read a schema from TOML.
+
+    Parameters
+    ----------
+    text : str
+        The TOML.
+    name : str
+        The name of the schema in error messages.
+
+    Returns
+    -------
+    Schema
+        The schema.
+    """
     try:
         return Schema.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
@@ -204,14 +257,27 @@ def parse_schema(text: str, name: str = "schema") -> Schema:
 
 
 def to_toml(schema: Schema, comment: str = "") -> str:
-    """The schema as TOML, with `comment` above it."""
+    """Return the schema as TOML.
+
+    Parameters
+    ----------
+    schema : Schema
+        The schema.
+    comment : str
+        Lines of comment above it.
+
+    Returns
+    -------
+    str
+        The TOML.
+    """
     document = tomlkit.document()
     for line in comment.splitlines():
         document.add(tomlkit.comment(line))
     for key, value in schema.model_dump(exclude={"columns", "cost", "from_rows"}, exclude_none=True).items():
         document.add(key, value)
     if schema.from_rows:
-        document.add("from_rows", tomlkit.item(True).comment("take this line out when nothing below tells about the rows"))
+        document.add("from_rows", tomlkit.item(True).comment("remove this line when nothing below comes from the rows"))
     if schema.cost:
         document.add("cost", tomlkit.item(schema.cost.model_dump()))
     columns = tomlkit.table(is_super_table=True)

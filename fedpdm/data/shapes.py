@@ -1,6 +1,6 @@
-"""Made-up filled shapes: images that are drawn by a formula, so that the directions in which they differ are public.
+"""Made-up filled shapes: images drawn by a formula, so the directions in which they differ are public.
 
-They stand in for photographs and drawings of things, as pen strokes (`fedpdm.data.strokes`) stand in for writing.
+They replace photographs and drawings of things, as pen strokes (`fedpdm.data.strokes`) replace handwriting.
 """
 
 import numpy as np

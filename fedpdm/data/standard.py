@@ -1,4 +1,4 @@
-"""Features with their means taken off and divided by their deviations, and a model on them brought back."""
+"""Standardised features (minus their mean, divided by their deviation), and models on them for the original features."""
 
 __all__ = ["Standard", "exact_standard"]
 
@@ -19,7 +19,7 @@ class Standard(NamedTuple):
     centre, scale : ndarray
         [features] float32. The bias has centre 0.
     bias : bool
-        Whether the last feature is the bias, which takes up what the centres add to the scores.
+        Whether the last feature is the bias, which absorbs the effect of the centres on the scores.
 
     Examples
     --------
@@ -35,11 +35,11 @@ class Standard(NamedTuple):
     bias: bool
 
     def apply(self, features: np.ndarray) -> np.ndarray:
-        """The features [..., n] as the training sees them."""
+        """Return the features [..., n] in the form that training uses."""
         return (features - self.centre) / self.scale
 
     def fold(self, model: np.ndarray) -> np.ndarray:
-        """The model [classes, n] that has the same scores on features as they were before."""
+        """Return the model [classes, n] that has the same scores on the original features."""
         folded = (model / self.scale).astype(np.float32)
         if self.bias:
             moved = model[:, :-1].astype(np.float64) / self.scale[:-1] @ self.centre[:-1].astype(np.float64)
@@ -48,7 +48,18 @@ class Standard(NamedTuple):
 
 
 def exact_standard(federation: Federation) -> Standard:
-    """Means and deviations over all clients' training rows: without privacy."""
+    """Compute means and deviations over all clients' training rows, without privacy.
+
+    Parameters
+    ----------
+    federation : Federation
+        The clients' rows.
+
+    Returns
+    -------
+    Standard
+        The scaling.
+    """
     real = mask(federation.sizes, federation.max_size)
     rows = federation.features[real].astype(np.float64)
     bias = federation.feature_names[-1] == "bias"
@@ -57,6 +68,6 @@ def exact_standard(federation: Federation) -> Standard:
     centre = rows.mean(axis=0)
     if bias:
         centre[-1], scale[-1] = 0.0, 1.0
-    else:  # nothing could take up the centres
+    else:  # without a bias nothing can absorb the centres
         centre[:] = 0.0
     return Standard(centre.astype(np.float32), scale.astype(np.float32), bias)

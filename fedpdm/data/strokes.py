@@ -1,4 +1,4 @@
-"""Pen strokes that are drawn by a formula, so that their mean is public.
+"""Pen strokes drawn by a formula, so their mean is public.
 
 Written digits and letters have much in common that does not help to tell them apart: ink in the middle, none at the margin,
 lines of about one width. In features of norm 1 that common part is wasted, since the noise is in proportion to the norm. The
@@ -9,8 +9,8 @@ import numpy as np
 
 __all__ = ["stroke_images"]
 
-# How long the longer side of a stroke is, and half the pen's width, as shares of the image's side: signs come scaled to a box
-# and centred. (That they are scaled was chosen by a look at what is left of MNIST's mean: see docs/features.md.)
+# Length of the longer side of a stroke, and half the pen's width, as shares of the image's side: signs are scaled to a box and
+# centred. (This scaling was chosen with a look at the rest of MNIST's mean: see docs/features.md.)
 BOX, PEN = 0.64, 0.046
 POINTS = (3, 6)
 SAMPLES = 30  # of every bend of a stroke
@@ -47,7 +47,7 @@ def stroke_images(height: int, width: int, count: int) -> np.ndarray:
     images = np.empty((count, height, width), np.float32)
     for image, numbers in zip(images, even, strict=True):
         points = POINTS[0] + int(numbers[0] * (POINTS[1] - POINTS[0] + 1))
-        path = _bend(np.stack([numbers[1 : 1 + points], 0.7 * numbers[7 : 7 + points]], axis=1))  # taller than wide
+        path = _bend(np.stack([numbers[1 : 1 + points], 0.7 * numbers[7 : 7 + points]], axis=1))  # higher than wide
         low, high = path.min(axis=0), path.max(axis=0)
         path = 0.5 + BOX * (path - (low + high) / 2) / (high - low).max()
         away = np.sqrt(((row - path[:, 0]) ** 2 + (column - path[:, 1]) ** 2).min(axis=2))
@@ -57,7 +57,7 @@ def stroke_images(height: int, width: int, count: int) -> np.ndarray:
 
 
 def _bend(points: np.ndarray) -> np.ndarray:
-    """A smooth line from the first point to the last: parabolas between the middles, drawn to the points in between."""
+    """Return a smooth line from the first point to the last: parabolas between the midpoints, bent towards the points."""
     middles = (points[1:] + points[:-1]) / 2
     middles[0], middles[-1] = points[0], points[-1]
     time = np.linspace(0, 1, SAMPLES)[:, None]

@@ -1,4 +1,4 @@
-"""Tables of one's own: CSV, Parquet, NPZ and LibSVM files, and what Python holds, as named columns."""
+"""The user's own tables: CSV, Parquet, NPZ and LibSVM files, and Python objects, as named columns."""
 
 __all__ = [
     "Table",
@@ -28,13 +28,13 @@ from fedpdm.errors import DataError, require_extra
 if TYPE_CHECKING:
     import polars
 
-# What stands for "not known" in a file of text, in any case, with or without spaces around it. "none" is so among numbers only:
-# as a word it may well be an answer.
+# Words for "not known" in a text file, in upper or lower case, with or without spaces around them. "none" counts among numbers
+# only: as a word it may be an answer.
 MISSING = ("?", "na", "n/a", "nan", "null")
 MISSING_NUMBERS = (*MISSING, "none")
 PLAIN = r"^-?(0|[1-9]\d{0,9})(\.\d{0,3}[1-9])?$|^-?[1-9]\d{0,14}$"  # numbers that are written in one way only
 SMALL = 2**16  # bytes; a file that is larger is not empty
-SKLEARN = "sklearn:"  # sklearn:wine is what sklearn.datasets.load_wine gives
+SKLEARN = "sklearn:"  # sklearn:wine is the result of sklearn.datasets.load_wine
 
 
 class Table(NamedTuple):
@@ -43,18 +43,17 @@ class Table(NamedTuple):
     Attributes
     ----------
     name : str
-        The file, as it was named.
+        The file, as the user gave it.
     columns : dict of str to polars.Series
-        Numbers (float64) or words (str); null is missing. What is a number, and which words stand for a missing value, is for
-        the schema to say: a CSV's column is of numbers only if each can be written in one way, so that a code such as "007"
-        stays what it is.
+        Numbers (float64) or words (str); null is missing. The schema decides which columns are numbers and which words mean a
+        missing value. A CSV's column holds numbers only if each can be written in one way, so a code such as "007" stays a
+        word.
     rows : int
         Their length.
     checksum : str
         SHA-256 of the file.
     sparse : bool
-        A column that is not there is zero everywhere: LibSVM files leave zeros out. Which columns are there depends on the
-        rows, then.
+        Whether a column that is missing is zero everywhere: LibSVM files leave zeros out, so their columns depend on the rows.
     """
 
     name: str
@@ -64,7 +63,7 @@ class Table(NamedTuple):
     sparse: bool = False
 
     def column(self, name: str, purpose: str = "column") -> "polars.Series":
-        """The column of this name; an error that lists the nearest names when there is none."""
+        """Return the column of this name; if there is none, raise an error that lists the nearest names."""
         if self.sparse and name not in self.columns and re.fullmatch(r"x[1-9]\d*", name):
             return _series(np.zeros(self.rows), name)
         if name not in self.columns:
@@ -76,7 +75,20 @@ class Table(NamedTuple):
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Words that lead from a name that is not there to those that are."""
+    """Return a hint that leads from an unknown name to known ones.
+
+    Parameters
+    ----------
+    name : str
+        The unknown name.
+    names : iterable of str
+        The known names.
+
+    Returns
+    -------
+    str
+        The nearest names, or the first few.
+    """
     names = list(names)
     by_lower = {known.lower(): known for known in reversed(names)}
     near = [by_lower[found] for found in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)]
@@ -86,24 +98,29 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first few of the columns, in words."""
+    """Return the first few columns as text."""
     names = list(names)
     shown = ", ".join(map(repr, names[:8]))
     return f"its columns are {shown}" + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def read_table(path: Path | str) -> Table:
-    """Read a table; its format is told by the end of its name (`FORMATS`).
+    """Read a table; the ending of its name chooses the format (`FORMATS`).
 
     Parameters
     ----------
     path : Path or str
         A file, or "sklearn:NAME" for a data set that comes with scikit-learn, such as "sklearn:wine".
 
+    Returns
+    -------
+    Table
+        The columns.
+
     Raises
     ------
     DataError
-        If the file is not there, cannot be read as what its name says, or holds no rows.
+        If the file does not exist, is not in the format of its ending, or has no rows.
     """
     name = str(path)
     if name.startswith(SKLEARN):
@@ -114,7 +131,7 @@ def read_table(path: Path | str) -> Table:
         raise DataError(f"{name} {what}: give the path of a {', '.join(FORMATS)} file")
     ending = path.suffix.lower()
     if ending not in FORMATS:
-        raise DataError(f"{name}: the ending {ending!r} is not known; it says the format: {', '.join(FORMATS)}")
+        raise DataError(f"{name}: the ending {ending!r} is not known: use one of {', '.join(FORMATS)}")
     try:
         with path.open("rb") as file:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
@@ -129,15 +146,29 @@ def read_table(path: Path | str) -> Table:
         columns = FORMATS[ending](path)
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
-    except Exception as error:  # whatever a parser says of a broken file: it is the file's fault
+    except Exception as error:  # any error of a parser means that the file is broken
         raise DataError(f"{name} is not a valid {ending} file: {' '.join(str(error).split())[:200]}") from None
     sparse = FORMATS[ending] is _read_libsvm
     return _table(name, columns, checksum, sparse)
 
 
 def table_from_columns(columns: Mapping[str, Any], name: str = "own") -> Table:
-    """A table of arrays or lists by name; None and NaN are missing.
+    """Make a table from arrays or lists; None and NaN are missing.
 
+    Parameters
+    ----------
+    columns : mapping of str to array-like
+        The columns by name.
+    name : str
+        The name of the table.
+
+    Returns
+    -------
+    Table
+        The columns.
+
+    Examples
+    --------
     >>> table = table_from_columns({"age": [31, None], "sex": ["f", "m"]})
     >>> table.rows, table.columns["age"].to_list()
     (2, [31.0, None])
@@ -149,7 +180,22 @@ def table_from_columns(columns: Mapping[str, Any], name: str = "own") -> Table:
 
 
 def table_from_bunch(bunch: Mapping[str, Any], label: str = "target", name: str = "own") -> Table:
-    """A table of what `sklearn.datasets.load_*` and `fetch_openml` give: the features, and the label by the class's name."""
+    """Make a table from the result of `sklearn.datasets.load_*` or `fetch_openml`.
+
+    Parameters
+    ----------
+    bunch : mapping
+        With "data" and "target", and optionally "feature_names" and "target_names".
+    label : str
+        The name of the label's column, which holds the names of the classes.
+    name : str
+        The name of the table.
+
+    Returns
+    -------
+    Table
+        The features and the label.
+    """
     features, target = np.asarray(bunch["data"]), np.asarray(bunch["target"])
     names = bunch.get("feature_names")
     names = [f"x{column}" for column in range(features.shape[1])] if names is None else [str(known) for known in names]
@@ -174,13 +220,13 @@ def _counts(lengths: Mapping[str, int]) -> str:
 
 
 def _series(values: Any, name: str) -> "polars.Series":
-    """Numbers as float64 and all else as words, with null where a value is missing."""
+    """Return numbers as float64 and everything else as words, with null for missing values."""
     import polars as pl
 
     if isinstance(values, pl.Series):
         series = values.alias(name)
     else:
-        # an array of objects keeps every value of a list as it is: a common type would let one row change how others are read
+        # an array of objects keeps every value of a list: with a common type, one row could change how others are read
         array = np.asarray(values, None if hasattr(values, "dtype") else object)
         if array.ndim != 1:
             raise DataError(f"column {name!r} has shape {array.shape}: give one value per row")
@@ -193,7 +239,7 @@ def _series(values: Any, name: str) -> "polars.Series":
 
 
 def _compact(words: "polars.Series") -> "polars.Series":
-    """Numbers as numbers, which take half the memory, if `as_words` gives back each of them as it was written.
+    """Return numbers as numbers, which take half the memory, if `as_words` gives back each of them as it was written.
 
     7 is "7" again and 1.5 is "1.5", but a column with "007" or "1.50" in it stays words.
     """
@@ -205,7 +251,7 @@ def _compact(words: "polars.Series") -> "polars.Series":
 
 
 def _alike(values: list[Any]) -> list[float | None] | list[str | None]:
-    """Numbers if all of them are, else words: a number has the same word there as in a column of numbers."""
+    """Return numbers if all values are numbers, else words: a number has the same word here as in a column of numbers."""
     plain = [value.item() if isinstance(value, np.generic) else value for value in values]
     known = [None if isinstance(value, float) and value != value else value for value in plain]
     if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in known):
@@ -214,14 +260,25 @@ def _alike(values: list[Any]) -> list[float | None] | list[str | None]:
 
 
 def _word(value: Any) -> str:
-    """One value as a word, whatever the others of its column are."""
+    """Return one value as a word; the other values of its column do not matter."""
     if isinstance(value, bool):
         return str(value).lower()
     return number_word(float(value)) if isinstance(value, int | float) else str(value)
 
 
 def number_word(value: float) -> str:
-    """A number as a word: 7.0 is "7"."""
+    """Return a number as a word: 7.0 is "7".
+
+    Parameters
+    ----------
+    value : float
+        The number.
+
+    Returns
+    -------
+    str
+        The word.
+    """
     return f"{value:.15g}"
 
 
@@ -242,14 +299,19 @@ def _read_npz(path: Path) -> "dict[str, polars.Series]":
 
 
 def npz_columns(archive: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The columns of an NPZ file by name.
+    """Return the columns of an NPZ file by name.
 
-    An array of one dimension is a column. The columns of one of two are named by "feature_names", or NAME0, NAME1, ...
+    A one-dimensional array is a column. The columns of a matrix are named by "feature_names", or NAME0, NAME1, ...
 
     Parameters
     ----------
     archive : mapping of str to ndarray
-        What `numpy.load` gives.
+        The result of `numpy.load`.
+
+    Returns
+    -------
+    dict of str to ndarray
+        The columns.
     """
     arrays = {key: archive[key] for key in archive}
     names = arrays.pop("feature_names", None)
@@ -268,10 +330,10 @@ def npz_columns(archive: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _read_libsvm(path: Path) -> "dict[str, polars.Series]":
-    """Columns "label" and x1, x2, ... as the file numbers them."""
+    """Return columns "label" and x1, x2, ... as the file numbers them."""
     from sklearn.datasets import load_svmlight_file
 
-    from_one: Any = False  # scikit-learn's own types want a word here
+    from_one: Any = False  # scikit-learn declares a string here
     features, labels, *_ = load_svmlight_file(str(path), zero_based=from_one)
     columns = {f"x{index + 1}": column for index, column in enumerate(np.asarray(features.todense()).T)}
     return {key: _series(np.asarray(values).ravel(), key) for key, values in {"label": labels, **columns}.items()}

@@ -1,4 +1,4 @@
-"""All figures of a classifier: the metrics of the table, and what stands behind them."""
+"""All figures of a classifier: the metrics of the table, and the details of each class."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,21 +12,29 @@ from fedpdm.metrics.predictions import Predictions, plain
 
 __all__ = ["BALANCED", "BINS", "choose_threshold", "evaluate", "figures"]
 
-BALANCED = "balanced-accuracy"  # what a threshold can be chosen for
+BALANCED = "balanced-accuracy"  # the figure that a threshold can be chosen for
 BINS = 10  # of the calibration curve
 
 
 def choose_threshold(probabilities: np.ndarray, labels: np.ndarray) -> float | None:
-    """The threshold on the second class's probability with the largest balanced accuracy on these rows.
+    """Choose the threshold on the second class's probability with the largest balanced accuracy on these rows.
 
-    It lies in the middle between two neighbouring probabilities. None if one of the two classes does not occur.
+    Parameters
+    ----------
+    probabilities, labels : ndarray
+        [rows, 2] and [rows].
+
+    Returns
+    -------
+    float or None
+        The middle between two neighbouring probabilities; None if one of the two classes does not occur.
     """
     second, positive = np.asarray(probabilities[:, 1], np.float64), np.asarray(labels) == 1
     if probabilities.shape[1] != 2 or positive.all() or not positive.any():
         return None
     order = np.argsort(second, kind="stable")
     values, hits = second[order], positive[order]
-    # with a threshold below values[i], rows i and later are called positive
+    # with a threshold below values[i], rows i and later are predicted positive
     missed = np.concatenate([[0], np.cumsum(hits)]) / hits.sum()
     cleared = np.concatenate([[0], np.cumsum(~hits)]) / (~hits).sum()
     balanced = (1 - missed + cleared) / 2
@@ -39,7 +47,7 @@ def choose_threshold(probabilities: np.ndarray, labels: np.ndarray) -> float | N
 def evaluate(
     probabilities: np.ndarray, labels: np.ndarray, class_names: Sequence[str], threshold: float | None = None
 ) -> dict[str, Any]:
-    """All figures of a classifier on test rows, as a summary keeps them; an interval is [low, high].
+    """Compute all figures of a classifier on test rows, as in summary.json; an interval is [low, high].
 
     Parameters
     ----------
@@ -48,9 +56,14 @@ def evaluate(
     labels : ndarray
         [rows] true classes, numbered from 0.
     class_names : sequence of str
-        What they are called.
+        Names of the classes.
     threshold : float, optional
         See `fedpdm.metrics.predicted`.
+
+    Returns
+    -------
+    dict
+        The figures by name.
 
     Examples
     --------
@@ -82,6 +95,11 @@ def figures(rows: Predictions, target: str, names: Sequence[str] = ()) -> dict[s
         "classes" or "number".
     names : sequence of str
         The built-in metrics to measure; empty: all. Metrics of other packages are always measured.
+
+    Returns
+    -------
+    dict
+        Figures by key.
     """
     fitting = [metric for metric in METRICS.values() if metric.target == target]
     chosen = [metric for metric in fitting if not names or metric.name in names or metric.name not in METRICS.built_in]
@@ -89,7 +107,7 @@ def figures(rows: Predictions, target: str, names: Sequence[str] = ()) -> dict[s
 
 
 def _calibration(probability: np.ndarray, positive: np.ndarray) -> list[dict[str, Any]]:
-    """Per tenth of the probabilities that has rows: their mean, and how often the class was right."""
+    """Return, for each tenth of the probabilities that has rows, their mean and how often the class was right."""
     bins = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], probability)
     return [
         {

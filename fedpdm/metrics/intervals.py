@@ -1,13 +1,13 @@
-"""Intervals over test rows. All are at 95 %, in closed form, so that they come out the same every time.
+"""Intervals over test rows. All are at 95 % and in closed form, so they do not depend on a seed.
 
 | figure | method |
 |---|---|
 | shares (accuracy, recall, precision, majority rate) | Wilson's score interval |
 | balanced accuracy | the recalls' Wilson limits, combined (method of variance estimates recovery) |
-| AUC | DeLong's variance; where that is 0, Wilson's for as many rows as the rarer side has |
+| AUC | DeLong's variance; if that is 0, Wilson's for as many rows as the rarer side has |
 | means over rows (log loss, Brier score) | normal, with the standard error of the mean |
 
-They treat rows as independent, and the model as given: what another training run would give is not in them.
+They treat rows as independent and the model as fixed: they do not include the variation between training runs.
 """
 
 import math
@@ -22,7 +22,7 @@ Z = 1.959963984540054  # of 95 %, both sides
 
 
 class Estimate(NamedTuple):
-    """A figure and its 95 % interval; None where the rows do not define it."""
+    """A figure and its 95 % interval; None if the rows do not define it."""
 
     value: float | None
     low: float | None = None
@@ -30,8 +30,24 @@ class Estimate(NamedTuple):
 
 
 def share(hits: float, rows: float) -> Estimate:
-    """A share of rows, with Wilson's interval.
+    """Estimate a share of rows, with Wilson's interval.
 
+    Parameters
+    ----------
+    hits, rows : float
+        The rows that count, and all rows.
+
+    Returns
+    -------
+    Estimate
+        The share.
+
+    References
+    ----------
+    Wilson: "Probable inference, the law of succession, and statistical inference", JASA 1927.
+
+    Examples
+    --------
     >>> share(9, 10)
     Estimate(value=0.9, low=0.59585, high=0.982124)
     """
@@ -44,7 +60,18 @@ def share(hits: float, rows: float) -> Estimate:
 
 
 def mean_share(shares: Sequence[Estimate]) -> Estimate:
-    """The mean of independent shares: distances to their own limits add up as squares do."""
+    """Estimate the mean of independent shares; the squares of the distances to their limits add up.
+
+    Parameters
+    ----------
+    shares : sequence of Estimate
+        The shares.
+
+    Returns
+    -------
+    Estimate
+        Their mean.
+    """
     known = [(s.value, s.low, s.high) for s in shares if s.value is not None and s.low is not None and s.high is not None]
     if len(known) < len(shares) or not known:
         return Estimate(None)
@@ -55,7 +82,18 @@ def mean_share(shares: Sequence[Estimate]) -> Estimate:
 
 
 def mean(values: np.ndarray) -> Estimate:
-    """A mean over rows."""
+    """Estimate a mean over rows.
+
+    Parameters
+    ----------
+    values : ndarray
+        [rows].
+
+    Returns
+    -------
+    Estimate
+        The mean, with a normal interval.
+    """
     value = float(values.mean())
     if len(values) < 2:
         return Estimate(_digits(value))
@@ -64,7 +102,23 @@ def mean(values: np.ndarray) -> Estimate:
 
 
 def auc(scores: np.ndarray, positive: np.ndarray) -> Estimate:
-    """The chance that a positive row has a larger score than a negative one; ties count one half."""
+    """Estimate the chance that a positive row has a larger score than a negative one; ties count one half.
+
+    Parameters
+    ----------
+    scores, positive : ndarray
+        [rows] scores, and whether the row is positive.
+
+    Returns
+    -------
+    Estimate
+        The AUC.
+
+    References
+    ----------
+    DeLong, DeLong, Clarke-Pearson: "Comparing the areas under two or more correlated receiver operating characteristic curves",
+    Biometrics 1988.
+    """
     found = _placements(scores, positive)
     if found is None:
         return Estimate(None)
@@ -74,9 +128,19 @@ def auc(scores: np.ndarray, positive: np.ndarray) -> Estimate:
 
 
 def mean_auc(scores: np.ndarray, labels: np.ndarray) -> Estimate:
-    """The mean over classes of each one's AUC against the rest; `scores` is [rows, classes].
+    """Estimate the mean over classes of each one's AUC against the rest.
 
     A row's influence on each of the AUCs is added up before it is squared, as the classes share their rows.
+
+    Parameters
+    ----------
+    scores, labels : ndarray
+        [rows, classes] scores, and [rows] true classes.
+
+    Returns
+    -------
+    Estimate
+        The mean AUC.
     """
     rows, classes = scores.shape
     influence, values, fewest = np.zeros(rows), [], rows
@@ -94,7 +158,7 @@ def mean_auc(scores: np.ndarray, labels: np.ndarray) -> Estimate:
 
 
 def _placements(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """DeLong's components: for every positive row the share of negative ones below it, and the other way round."""
+    """Return DeLong's components: for every positive row the share of negative ones below it, and the reverse."""
     inside, outside = int(positive.sum()), int((~positive).sum())
     if not inside or not outside:
         return None

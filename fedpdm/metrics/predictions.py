@@ -1,4 +1,4 @@
-"""What a metric looks at: the predictions for test rows, and the truth."""
+"""The input of a metric: the predictions for test rows, and the truth."""
 
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ class Predictions(NamedTuple):
     labels : ndarray
         [rows] true classes, numbered from 0, or true numbers.
     threshold : float or None
-        Of two classes the probability from which the second one is predicted; None: the likeliest class.
+        Two classes: the probability from which the second one is predicted; None: the most likely class.
     """
 
     values: np.ndarray
@@ -32,13 +32,40 @@ class Predictions(NamedTuple):
 
 
 def confusion_matrix(labels: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
-    """Return [count, count] rows by true and predicted class."""
+    """Count rows by true and predicted class.
+
+    Parameters
+    ----------
+    labels, classes : ndarray
+        [rows] true and predicted classes.
+    count : int
+        Number of classes.
+
+    Returns
+    -------
+    ndarray
+        [true, predicted] rows.
+    """
     return np.bincount(labels * count + classes, minlength=count**2).reshape(count, count)
 
 
 def predicted(probabilities: np.ndarray, threshold: float | None = None) -> np.ndarray:
-    """The class of every row: the likeliest one, or of two classes the second where its probability reaches the threshold.
+    """Predict the class of every row.
 
+    Parameters
+    ----------
+    probabilities : ndarray
+        [rows, classes].
+    threshold : float, optional
+        Two classes: predict the second one from this probability on. None: the most likely class.
+
+    Returns
+    -------
+    ndarray
+        [rows] classes.
+
+    Examples
+    --------
     >>> predicted(np.array([[0.8, 0.2], [0.4, 0.6]]), threshold=0.15).tolist()
     [1, 1]
     """
@@ -48,6 +75,17 @@ def predicted(probabilities: np.ndarray, threshold: float | None = None) -> np.n
 
 
 def plain(estimate: Estimate) -> dict[str, Any]:
-    """Return an estimate as a summary keeps it: its value, and its interval [low, high] or None."""
+    """Return an estimate as in summary.json.
+
+    Parameters
+    ----------
+    estimate : Estimate
+        A figure with its interval.
+
+    Returns
+    -------
+    dict
+        The value, and the interval [low, high] or None.
+    """
     interval = None if estimate.low is None or estimate.high is None else [estimate.low, estimate.high]
     return {"value": estimate.value, "interval": interval}

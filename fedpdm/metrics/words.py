@@ -10,8 +10,20 @@ MOST_CLASSES = 10
 
 
 def metric_lines(found: dict[str, Any] | None) -> list[str]:
-    """What `evaluate` found, for a terminal: each figure with its interval.
+    """Return the result of `evaluate` as text for a terminal, each figure with its interval.
 
+    Parameters
+    ----------
+    found : dict or None
+        The result of `evaluate`.
+
+    Returns
+    -------
+    list of str
+        Lines of text; none without figures.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fedpdm.metrics import evaluate
     >>> shares = np.array([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.4, 0.6]])

@@ -1,4 +1,4 @@
-r"""How much privacy a sequence of Gaussian releases costs, and how much noise a budget asks for.
+r"""The privacy cost of a sequence of Gaussian releases, and the noise that a budget needs.
 
 Conventions. A release is $x + N(0, \sigma^2 I)$. Its *sensitivity* s bounds $\|x(D) - x(D')\|$ when D' is D with
 one example **added or removed**; its *noise multiplier* is $z = \sigma/s$. Under **replace-one** (D' is D with one
@@ -7,8 +7,12 @@ example exchanged) the distance is up to 2s, so the same release counts with z/2
 Formal guarantee of the full-batch functions: R releases with noise multiplier z, each of which may depend on the
 outputs before, are $\mu$-GDP with $\mu = \sqrt R/z$ (twice that for replace-one), hence $(\epsilon, \delta)$-DP
 exactly from $\delta = \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon \Phi(-\mu/2 - \epsilon/\mu)$ on (Dong, Roth, Su
-2022). Assumptions: s does bound the distance, the noise is Gaussian and fresh, and nothing else computed from the
-data leaves. Searches return the safe end of their last interval, so the budget is met at the returned value.
+2022). Assumptions: s bounds the distance, the noise is Gaussian and fresh, and no other value computed from the data
+leaves. A search returns the safe end of its last interval, so the returned value keeps within the budget.
+
+References
+----------
+Dong, Roth, Su: "Gaussian differential privacy", Journal of the Royal Statistical Society B, 2022.
 """
 
 import math
@@ -67,11 +71,21 @@ def _edge(safe: Callable[[float], bool], good: float, bad: float, tolerance: flo
 
 
 def gdp_delta(epsilon: float, mu: float) -> float:
-    r"""The smallest delta for which $\mu$-GDP implies $(\epsilon, \delta)$-DP.
+    r"""Return the smallest delta for which $\mu$-GDP implies $(\epsilon, \delta)$-DP.
 
     With $a = \mu/2 - \epsilon/\mu$, $b = a - \mu$ and the Mills ratio $M(x) = \Phi(-x)/\phi(x)$, the identity
     $e^\epsilon \phi(b) = \phi(a)$ turns $\Phi(a) - e^\epsilon\Phi(b)$ into $\phi(a) (M(-a) - M(-b))$, where no
     large numbers cancel; for a small $\mu$ the difference is the integral of $-M'(x) = 1 - x M(x)$.
+
+    Parameters
+    ----------
+    epsilon, mu : float
+        Both at least 0; mu may be infinite.
+
+    Returns
+    -------
+    float
+        Delta.
     """
     if not (0 <= epsilon < math.inf and mu >= 0):
         raise ConfigError(f"Expected epsilon={epsilon} in [0, inf) and mu={mu} in [0, inf].")
@@ -93,9 +107,20 @@ def _mills(x: Any) -> Any:
     return math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2))
 
 
-@lru_cache(maxsize=4096)  # the clients of a run have mostly spent the same
+@lru_cache(maxsize=4096)  # most clients of a run have spent the same
 def gdp_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon for which mu-GDP implies (epsilon, delta)-DP, rounded up."""
+    """Return the smallest epsilon for which mu-GDP implies (epsilon, delta)-DP, rounded up.
+
+    Parameters
+    ----------
+    mu, delta : float
+        mu at least 0, delta between 0 and 1.
+
+    Returns
+    -------
+    float
+        Epsilon; infinite for an infinite mu.
+    """
     _within(0, 1, delta=delta)
     if gdp_delta(0.0, mu) <= delta:
         return 0.0
@@ -111,7 +136,18 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
 @lru_cache(maxsize=1024)
 def gdp_mu(epsilon: float, delta: float) -> float:
-    """The largest mu for which mu-GDP implies (epsilon, delta)-DP, rounded down."""
+    """Return the largest mu for which mu-GDP implies (epsilon, delta)-DP, rounded down.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        epsilon above 0, delta between 0 and 1.
+
+    Returns
+    -------
+    float
+        mu.
+    """
     _within(0, math.inf, epsilon=epsilon)
     _within(0, 1, delta=delta)
     bad = 1.0
@@ -123,17 +159,43 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 
 
 def compose_gdp(multipliers: Iterable[float]) -> float:
-    r"""The $\mu = \sqrt{\sum_i 1/z_i^2}$ of Gaussian releases with noise multipliers z_i.
+    r"""Return the $\mu = \sqrt{\sum_i 1/z_i^2}$ of Gaussian releases with noise multipliers z_i.
 
-    Formal guarantee: the sequence is $\mu$-GDP, in the relation that the z_i are for. It holds adaptively: a release,
-    and its z_i too, may depend on earlier outputs as long as the sum stays below a bound fixed before (Smith and
-    Thakurta 2022).
+    Formal guarantee: the sequence is $\mu$-GDP, in the relation that the z_i are for. It holds adaptively: a release and its
+    z_i may depend on earlier outputs as long as the sum stays below a bound that was fixed before.
+
+    Parameters
+    ----------
+    multipliers : iterable of float
+        The z_i.
+
+    Returns
+    -------
+    float
+        mu.
+
+    References
+    ----------
+    Smith, Thakurta: "Fully adaptive composition for Gaussian differential privacy", 2022.
     """
     return math.hypot(*(1 / effective_multiplier(z, "add-remove") for z in multipliers))
 
 
 def effective_multiplier(noise_multiplier: float, relation: Relation) -> float:
-    """The noise over the sensitivity in `relation`: z for add-remove, z/2 for replace-one."""
+    """Return the noise over the sensitivity in a relation: z for add-remove, z/2 for replace-one.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        z, the noise over the add-remove sensitivity.
+    relation : str
+        "add-remove" or "replace-one".
+
+    Returns
+    -------
+    float
+        The multiplier in this relation.
+    """
     _within(0, math.inf, noise_multiplier=noise_multiplier)
     if relation not in get_args(Relation):
         raise ConfigError(f"Expected relation={relation!r} to be one of {', '.join(get_args(Relation))}.")
@@ -141,8 +203,24 @@ def effective_multiplier(noise_multiplier: float, relation: Relation) -> float:
 
 
 def epsilon_of(noise_multiplier: float, participations: int, delta: float, relation: Relation) -> float:
-    """The exact epsilon of so many full-batch releases, rounded up. Guarantee: see the head of the module.
+    """Return the exact epsilon of full-batch releases, rounded up. Guarantee: see the head of the module.
 
+    Parameters
+    ----------
+    noise_multiplier : float
+        z of each release, for add-remove.
+    participations : int
+        Number of releases.
+    delta, relation
+        Of the guarantee.
+
+    Returns
+    -------
+    float
+        Epsilon.
+
+    Examples
+    --------
     >>> round(epsilon_of(24.68, 60, 1e-4, "add-remove"), 2), round(epsilon_of(24.68, 60, 1e-4, "replace-one"), 2)
     (1.0, 2.21)
     """
@@ -151,9 +229,21 @@ def epsilon_of(noise_multiplier: float, participations: int, delta: float, relat
 
 
 def noise_multiplier_for(epsilon: float, delta: float, participations: int, relation: Relation) -> float:
-    """The smallest z (rounded up) with which so many full-batch releases stay within (epsilon, delta).
+    """Return the smallest z (rounded up) that keeps full-batch releases within (epsilon, delta).
 
     The result z has epsilon_of(z, participations, delta, relation) <= epsilon. Guarantee: see the head of the module.
+
+    Parameters
+    ----------
+    epsilon, delta, relation
+        Of the guarantee.
+    participations : int
+        Number of releases.
+
+    Returns
+    -------
+    float
+        z.
     """
     _count(participations=participations)
     z = math.sqrt(participations) / gdp_mu(epsilon, delta) / effective_multiplier(1.0, relation)
@@ -164,7 +254,20 @@ def noise_multiplier_for(epsilon: float, delta: float, participations: int, rela
 
 
 def participations_for(epsilon: float, delta: float, noise_multiplier: float, relation: Relation) -> int:
-    """The most full-batch releases that stay within (epsilon, delta); 0 if even one is too many."""
+    """Return the most full-batch releases that stay within (epsilon, delta).
+
+    Parameters
+    ----------
+    epsilon, delta, relation
+        Of the guarantee.
+    noise_multiplier : float
+        z of each release, for add-remove.
+
+    Returns
+    -------
+    int
+        The number of releases; 0 if even one is too many.
+    """
     most = math.floor((gdp_mu(epsilon, delta) * effective_multiplier(noise_multiplier, relation)) ** 2)
     while most and epsilon_of(noise_multiplier, most, delta, relation) > epsilon:
         most -= 1
@@ -179,14 +282,32 @@ def sampled_epsilon(
     relation: Relation,
     accountant: Accountant = "pld",
 ) -> float:
-    r"""An upper bound on the epsilon of `steps` Gaussian releases, each on its own Poisson sample of the examples.
+    r"""Bound the epsilon of `steps` Gaussian releases from above, each on its own Poisson sample of the examples.
 
     Formal guarantee: $(\epsilon, \delta)$-DP in `relation`, if every example enters every sample independently with
     `sampling_probability`, sums are divided by a public number (not by the sample's size) and samples stay secret.
     Add-remove is dp-accounting's pessimistic PLD, or its RDP bound. For replace-one dp-accounting has no RDP, and its
-    PLD takes +C against -C for the worst pair without a proof for compositions: so a removal and an addition are
-    counted instead, $(2e, \delta)$ if $\delta(e) (1 + e^e) \le \delta$, which holds for every mechanism and is never
-    more than the full batch, but not tight. Samples of a fixed size are not covered.
+    PLD takes +C against -C for the worst pair without a proof for compositions. So this function counts a removal and
+    an addition instead: $(2e, \delta)$ if $\delta(e) (1 + e^e) \le \delta$. This bound holds for every mechanism and never
+    exceeds that of the full batch, but it is not tight. Samples of a fixed size are not covered.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        z of each release, for add-remove.
+    sampling_probability : float
+        Probability of an example to enter a sample, in (0, 1].
+    steps : int
+        Number of releases.
+    delta, relation
+        Of the guarantee.
+    accountant : str
+        "pld" or "rdp".
+
+    Returns
+    -------
+    float
+        Epsilon.
     """
     if not 0 < sampling_probability <= 1:
         raise ConfigError(f"Expected sampling probability={sampling_probability} in (0, 1].")
@@ -198,7 +319,7 @@ def sampled_epsilon(
     def safe(e: float) -> bool:
         return ledger.get_delta(e) * (1 + math.exp(e)) <= delta
 
-    e = max(float(ledger.get_epsilon(delta)), 1e-6)  # too small; climb, for far up cut-off tails outweigh delta
+    e = max(float(ledger.get_epsilon(delta)), 1e-6)  # too small; search upwards, as cut-off tails outweigh delta far up
     while e < min(full / 2, 600):
         if safe(1.1 * e):
             return min(2 * _edge(safe, 1.1 * e, e, 1e-6), full)
@@ -213,7 +334,7 @@ def _accountant(accountant: Accountant, z: float, sampling_probability: float, s
         raise ConfigError(f"Expected accountant={accountant!r} to be one of {', '.join(get_args(Accountant))}.")
     if accountant == "rdp":  # every set of orders is sound; fractional ones often fail to converge
         ledger = dp.rdp.RdpAccountant([*range(2, 64), 128, 256, 512, 1024])
-    else:  # every interval is sound; this one keeps the arrays short when epsilon is in the thousands
+    else:  # every interval is sound; this one keeps the arrays short if epsilon is in the thousands
         interval = max(1e-4, epsilon_of(z, steps, delta, "add-remove") / 1e5)
         ledger = dp.pld.PLDAccountant(value_discretization_interval=interval)
     return ledger.compose(dp.PoissonSampledDpEvent(sampling_probability, dp.GaussianDpEvent(z)), steps)
@@ -227,7 +348,18 @@ def sampled_noise_multiplier(
     relation: Relation,
     accountant: Accountant = "pld",
 ) -> float:
-    """The smallest z, to 0.01 % and rounded up, whose `sampled_epsilon` is at most epsilon. Same guarantee."""
+    """Return the smallest z, to 0.01 % and rounded up, whose `sampled_epsilon` is at most epsilon. Same guarantee.
+
+    Parameters
+    ----------
+    epsilon, delta, sampling_probability, steps, relation, accountant
+        As in `sampled_epsilon`.
+
+    Returns
+    -------
+    float
+        z.
+    """
 
     def safe(z: float) -> bool:
         return sampled_epsilon(z, sampling_probability, steps, delta, relation, accountant) <= epsilon
@@ -239,10 +371,22 @@ def sampled_noise_multiplier(
 
 
 def paper_sensitivity(rho: float, step_size: float, steps: int, clip: float) -> float:
-    r"""Theorem 1 to the letter: $4 \eta G (1 - r^Q)/(1 - r)$ with $r = |1 - \rho\eta|$, or $4 \eta G Q$ for r = 1.
+    r"""Return the sensitivity of Theorem 1 as printed.
 
-    Not a guarantee: its proof takes the dual, which is private state, for public. Relation: add-remove, as
-    the paper's Definition 1 has it.
+    It is $4 \eta G (1 - r^Q)/(1 - r)$ with $r = |1 - \rho\eta|$, or $4 \eta G Q$ for r = 1. It is not a guarantee: its proof
+    treats the dual, which is private state, as public. Relation: add-remove, as in the paper's Definition 1.
+
+    Parameters
+    ----------
+    rho, step_size, clip : float
+        Weight of the proximal term, eta, and G.
+    steps : int
+        Q.
+
+    Returns
+    -------
+    float
+        The sensitivity.
     """
     _within(0, math.inf, rho=rho, step_size=step_size, clip=clip)
     _count(steps=steps)
@@ -252,7 +396,18 @@ def paper_sensitivity(rho: float, step_size: float, steps: int, clip: float) -> 
 
 
 def paper_sigma(sensitivity: float, epsilon: float, delta: float) -> float:
-    r"""Lemma 1 to the letter: $\sigma = s \sqrt{2 \ln(1.25/\delta)}/\epsilon$. Proved for epsilon <= 1 only."""
+    r"""Return $\sigma = s \sqrt{2 \ln(1.25/\delta)}/\epsilon$, Lemma 1 as printed. It is proved for epsilon <= 1 only.
+
+    Parameters
+    ----------
+    sensitivity, epsilon, delta : float
+        Of one round.
+
+    Returns
+    -------
+    float
+        The standard deviation of the noise.
+    """
     _within(0, math.inf, sensitivity=sensitivity, epsilon=epsilon)
     _within(0, 1, delta=delta)
     return sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
@@ -268,9 +423,25 @@ def paper_round_epsilon(
     rounds: int,
     c0: float = 1.0,
 ) -> float:
-    r"""Theorem 2 solved for one round: $\bar\epsilon / (c_0 q^2 \sqrt{pT/(1-q)})$ with $q = Qb/|D|$ and $p = K/N$.
+    r"""Solve Theorem 2 for the epsilon of one round: $\bar\epsilon / (c_0 q^2 \sqrt{pT/(1-q)})$, $q = Qb/|D|$, $p = K/N$.
 
-    Not a guarantee: the moments accountant gives q, not its square, and the participations are an expectation.
+    It is not a guarantee: the moments accountant gives q, not its square, and the participations are an expectation.
+
+    Parameters
+    ----------
+    total_epsilon : float
+        The epsilon of all rounds.
+    steps, batch_size, examples : int
+        Q, b and |D|.
+    participants, clients, rounds : int
+        K, N and T.
+    c0 : float
+        The constant that the theorem leaves open.
+
+    Returns
+    -------
+    float
+        The epsilon of one round.
     """
     _count(steps=steps, batch_size=batch_size, examples=examples)
     _count(participants=participants, clients=clients, rounds=rounds)
@@ -287,5 +458,18 @@ def paper_round_epsilon(
 
 
 def paper_total_epsilon(round_epsilon: float, *setting: Any, **named: Any) -> float:
-    """Theorem 2 to the letter; the other arguments are those of `paper_round_epsilon`. Nominal only, as that."""
+    """Return the total epsilon of Theorem 2 as printed. It is nominal only.
+
+    Parameters
+    ----------
+    round_epsilon : float
+        The epsilon of one round.
+    *setting, **named
+        The other arguments of `paper_round_epsilon`.
+
+    Returns
+    -------
+    float
+        The epsilon of all rounds.
+    """
     return round_epsilon / paper_round_epsilon(1.0, *setting, **named)

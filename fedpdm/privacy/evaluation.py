@@ -1,4 +1,4 @@
-r"""How good a model is on private rows, told with noise: a histogram of counts.
+r"""The quality of a model on private rows, released as a noised histogram of counts.
 
 A row adds 1 to one cell of the confusion matrix (its class, the predicted one) and 1 to one cell of the calibration table (the
 bin of the predicted class's probability; wrong or right). So adding or removing a row moves the vector of all cells by
@@ -15,12 +15,24 @@ from fedpdm.privacy.noise import SecureGaussian
 __all__ = ["SENSITIVITY", "cell_count", "count_cells", "release_counts"]
 
 SENSITIVITY = math.sqrt(2)
-LATTICE = 2**20  # counts are whole numbers, so rounding to the lattice adds nothing; it is counted nevertheless
+LATTICE = 2**20  # counts are whole numbers, so rounding to the lattice adds nothing; the accounting includes it all the same
 
 
 def cell_count(classes: int, bins: int) -> int:
-    """How many numbers an evaluation has.
+    """Return how many numbers an evaluation has.
 
+    Parameters
+    ----------
+    classes, bins : int
+        Classes of the model, and bins of the calibration table.
+
+    Returns
+    -------
+    int
+        The number of cells.
+
+    Examples
+    --------
     >>> cell_count(3, 10)
     29
     """
@@ -28,16 +40,21 @@ def cell_count(classes: int, bins: int) -> int:
 
 
 def count_cells(scores: np.ndarray, labels: np.ndarray, bins: int) -> np.ndarray:
-    """The confusion matrix (true, predicted), then the calibration table (bin, wrong or right), in one flat vector.
+    """Count the cells: the confusion matrix (true, predicted), then the calibration table (bin, wrong or right).
 
     Parameters
     ----------
     scores : ndarray
-        [rows, classes], finite; the largest is the predicted class, ties by the lower one.
+        [rows, classes], finite. The predicted class has the largest score; of equal ones it is the first.
     labels : ndarray
         [rows] whole numbers.
     bins : int
-        Of the probability (softmax) of the predicted class.
+        Bins of the probability (softmax) of the predicted class.
+
+    Returns
+    -------
+    ndarray
+        All counts in one flat vector.
 
     Examples
     --------
@@ -55,12 +72,26 @@ def count_cells(scores: np.ndarray, labels: np.ndarray, bins: int) -> np.ndarray
 
 
 def release_counts(counts: np.ndarray, noise_multiplier: float, spend: Callable[[float, float], None]) -> np.ndarray:
-    """The counts with discrete Gaussian noise; `spend(sensitivity, sigma)` is called before it is drawn.
+    """Add discrete Gaussian noise to the counts.
+
+    Parameters
+    ----------
+    counts : ndarray
+        The result of `count_cells`.
+    noise_multiplier : float
+        z of the release.
+    spend : callable
+        `(sensitivity, sigma)`, called before the noise is drawn; it records the release, or raises.
+
+    Returns
+    -------
+    ndarray
+        The noised counts.
 
     Formal guarantee
     ----------------
-    Unit: one row; relation: add/remove (replace-one halves the multiplier, as everywhere); adversary: whoever sees the result.
-    A Gaussian release with multiplier `noise_multiplier`, whatever the model that the counts are of: `SecureGaussian`.
+    Unit: one row; relation: add/remove (replace-one halves the multiplier, as everywhere); adversary: anyone who sees the
+    result. It is a Gaussian release with multiplier `noise_multiplier` (`SecureGaussian`), for any model.
     """
     gaussian = SecureGaussian(LATTICE)
     sigma = gaussian.sigma_for(noise_multiplier, SENSITIVITY, counts.size)

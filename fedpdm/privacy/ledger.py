@@ -1,16 +1,16 @@
-r"""A durable, append-only record of what every client has spent, which refuses what a budget does not hold.
+r"""A durable, append-only record of every client's spending. It refuses a release that exceeds the budget.
 
-Formal guarantee: all releases recorded for a client, in whatever job and however they were chosen, are together $\mu$-GDP
+Formal guarantee: all releases recorded for a client, in all jobs and however they were chosen, are together $\mu$-GDP
 with $\mu^2 = \sum 1/z^2 \le (1 + 10^{-9}) \mu_0^2$ in the relation of its budget, where $\mu_0$ is the largest $\mu$ that
-implies the budget's $(\epsilon, \delta)$. A multiplier z may be chosen in the light of earlier outputs: a bound on the sum,
-fixed before, is a valid stopping rule for Gaussian releases (Smith, Thakurta 2022). A budget may become tighter at any time:
-the sum then keeps to the first bound and, from there on, to the tighter one. Assumptions: a release leaves only after `spend`
+implies the budget's $(\epsilon, \delta)$. A multiplier z may depend on earlier outputs: a bound on the sum that was fixed
+before is a valid stopping rule for Gaussian releases (Smith, Thakurta 2022). A budget may become tighter at any time: from
+then on the sum keeps to the tighter bound. Assumptions: a release leaves only after `spend`
 has returned. Its add-remove sensitivity holds. Its noise is Gaussian; for `SecureGaussian` the recorded ratio
 sigma/sensitivity is at most its `noise_multiplier`. Every release of the client's data goes through this one file. A file
-that was altered is refused (`fedpdm.privacy.chain`); an older copy of the whole file is seen by whoever knows a later `head`,
-as a node does (`fedpdm.engines.flower.client.books`).
+that was altered is refused (`fedpdm.privacy.chain`). A reader who knows a later `head` detects an older copy of the whole
+file, and a node does know one (`fedpdm.engines.flower.client.books`).
 
-The room of $10^{-9}$ is for sums of rounded numbers: a plan for exactly R releases is not refused at the R-th.
+The room of $10^{-9}$ is for sums of rounded numbers: without it, a plan for exactly R releases might fail at the R-th.
 """
 
 import math
@@ -31,15 +31,15 @@ __all__ = ["Ledger", "SpendRequest", "Spend", "Budget", "BudgetExceeded", "Alrea
 
 
 class BudgetExceeded(UserError):
-    """A release that the client's budget does not hold; nothing was recorded, and nothing may be released."""
+    """A release that exceeds the client's budget. Nothing was recorded, and nothing may be released."""
 
 
 class AlreadySpent(UserError):
-    """A release that is on record; sending it once more is another release, and has to be asked for as one."""
+    """A release that is already recorded. To send it again is another release, which needs its own request."""
 
 
 class SpendRequest(NamedTuple):
-    """A Gaussian release asked for: add-remove `sensitivity`, noise of standard deviation `sigma`."""
+    """A request for a Gaussian release: add-remove `sensitivity`, noise of standard deviation `sigma`."""
 
     client: str
     round: int
@@ -48,7 +48,7 @@ class SpendRequest(NamedTuple):
 
 
 class Spend(NamedTuple):
-    """A release on record."""
+    """A recorded release."""
 
     client: str
     job: str
@@ -60,19 +60,20 @@ class Spend(NamedTuple):
 
 
 class Ledger:
-    """The privacy spend of clients in one SQLite file, which several processes may use at the same time.
+    """The privacy spending of clients in one SQLite file, which several processes may use at the same time.
 
     Formal guarantee: at the head of the module. A check and its record are one transaction that excludes every other
-    writer, and it is on disk when the method returns. The file at `path` is made if it does not exist, in a folder
-    that does. Use one object per thread and per process.
+    writer, and it is on disk when the method returns. Use one object per thread and per process.
 
     Parameters
     ----------
     path : path
-        The file. One that does not hold what was written to it is refused with `LedgerDamaged`.
+        The file. It is made if it does not exist; its folder must exist. A damaged file raises `LedgerDamaged`.
     on_record : callable, optional
-        Gets the ledger's head after every transaction that wrote something, before the method returns.
+        Called with the ledger's head after every transaction that wrote something, before the method returns.
 
+    Examples
+    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, Ledger(f"{folder}/ledger.db") as ledger:
     ...     ledger.open_budget("clinic", 1.0, 1e-5, "add-remove")
@@ -90,7 +91,7 @@ class Ledger:
         self.chain = Chain(self.path, self._learn)
 
     def _learn(self, entry: Entry) -> None:
-        """What a verified entry means. Its numbers: epsilon and delta of a budget, else sensitivity and sigma."""
+        """Apply a verified entry. Its numbers are epsilon and delta of a budget, else sensitivity and sigma."""
         if entry.kind == "budget":
             budget = Budget(entry.first, entry.second, entry.note)  # type: ignore[arg-type]
             held = self._accounts.get(entry.client)
@@ -102,7 +103,7 @@ class Ledger:
             self._words.append((entry.recorded_at, entry.note))
 
     def open_budget(self, client: str, epsilon: float, delta: float, relation: Relation) -> None:
-        """Set the budget of a client for all jobs. The same numbers again are no error, and a tighter budget takes effect."""
+        """Set the budget of a client for all jobs. The same budget again changes nothing; a tighter one takes effect."""
         self.open_budgets([client], epsilon, delta, relation)
 
     def open_budgets(self, clients: Iterable[str], epsilon: float, delta: float, relation: Relation) -> None:
@@ -121,23 +122,23 @@ class Ledger:
                     self._append("budget", client, asked.epsilon, asked.delta, asked.relation)
 
     def change_budget(self, client: str, epsilon: float, delta: float, relation: Relation, reason: str) -> None:
-        """Set a budget that may be larger than the one before, for a reason that stays on record."""
+        """Set a budget that may be larger than before, with a reason that stays on record."""
         asked = _checked_budget(epsilon, delta, relation)
         with self._transaction():
             self._append("word", client, note=_checked_reason(reason))
             self._append("budget", client, asked.epsilon, asked.delta, asked.relation)
 
     def carry(self, client: str, epsilon: float, reason: str) -> None:
-        """Count at least `epsilon` as spent, at the budget's delta and relation, for releases that are not on record.
+        """Count at least `epsilon` as spent, at the budget's delta and relation, for releases that were not recorded.
 
         Parameters
         ----------
         client : str
-            Whose releases.
+            The client.
         epsilon : float
-            All that was spent, what is on record included. Less than that changes nothing.
+            The whole spending, recorded releases included. A smaller value than the recorded one changes nothing.
         reason : str
-            An operator's word for it.
+            The operator's reason.
         """
         if not 0 <= epsilon < math.inf:
             raise ConfigError(f"Expected the epsilon spent, {epsilon}, in [0, inf).")
@@ -151,8 +152,8 @@ class Ledger:
     def spend(self, client: str, round: int, sensitivity: float, sigma: float, mechanism_note: str, job: str) -> Spend:
         """Record a release before it leaves; if this raises, it must not leave. Guarantee: head of the module.
 
-        Raises `BudgetExceeded` if the client's releases in all jobs, with this one, cost more than its budget, and
-        `AlreadySpent` if this job, client and round are on record.
+        Raises `BudgetExceeded` if all of the client's releases, with this one, cost more than its budget, and `AlreadySpent` if
+        this job, client and round are on record.
         """
         with self._transaction():
             granted = self._grant([SpendRequest(client, round, sensitivity, sigma)], mechanism_note, job)
@@ -162,33 +163,33 @@ class Ledger:
                 raise BudgetExceeded(
                     f"Client {client!r} has spent epsilon={budget.epsilon_of(account.rate):.6g} of {budget.epsilon:g} (delta="
                     f"{budget.delta:g}, {budget.relation}) in {account.releases} releases; one more with noise "
-                    f"multiplier {z:.4g} makes {budget.epsilon_of(more.rate):.6g}. Raise sigma, or leave this client out."
+                    f"multiplier {z:.4g} would make {budget.epsilon_of(more.rate):.6g}. Raise sigma, or leave this client out."
                 )
         return granted[0]
 
     def spend_many(self, requests: Iterable[SpendRequest], mechanism_note: str, job: str) -> list[bool]:
-        """Record, in order and in one transaction, what the budgets hold; tell for each request if it was granted.
+        """Record the requests in order and in one transaction; return for each whether it was granted.
 
-        Same guarantee and same errors as `spend`, but a request beyond the budget is answered by False and leaves no
-        record. After any error nothing of the batch is recorded.
+        Same guarantee and same errors as `spend`, but a request beyond the budget returns False and leaves no record. After any
+        error nothing of the batch is recorded.
         """
         with self._transaction():
             return [spend is not None for spend in self._grant(list(requests), mechanism_note, job)]
 
     def spent(self, client: str) -> tuple[float, int]:
-        """The epsilon of all releases of a client, at its budget's delta and relation, and their number."""
+        """Return the epsilon of all releases of a client, at its budget's delta and relation, and their number."""
         self.chain.catch_up()
         account = self._account(client)
         return account.budget.epsilon_of(account.rate), account.releases
 
     def remaining_releases(self, client: str, noise_multiplier: float) -> int:
-        """How many more releases with this noise multiplier (noise over add-remove sensitivity) the budget holds."""
+        """Return how many more releases with this noise multiplier (noise over add-remove sensitivity) fit into the budget."""
         self.chain.catch_up()
         account = self._account(client)
         return int(min(max(0.0, account.limit - account.rate) * noise_multiplier**2, 2.0**62))
 
     def accounts(self) -> list[dict[str, Any]]:
-        """Every client's budget, and what of it is spent and left (in epsilon, which does not add up linearly)."""
+        """Return every client's budget, spending and rest (in epsilon, which does not add up linearly)."""
         self.chain.catch_up()
         result = []
         for client, account in self._accounts.items():
@@ -205,16 +206,16 @@ class Ledger:
         return result
 
     def rows(self) -> list[Spend]:
-        """All releases on record, oldest first."""
+        """Return all recorded releases, oldest first."""
         self.chain.catch_up()
         return [Spend(*entry[1:]) for entry in self.chain.entries("release")]
 
     def words(self) -> list[tuple[float, str]]:
-        """(when, reason) of everything that an operator has decided about this ledger."""
+        """Return (time, reason) of every decision of an operator about this ledger."""
         return list(self._words)
 
     def close(self) -> None:
-        """Close the file; the object is of no further use."""
+        """Close the file; the object cannot be used afterwards."""
         self.chain.connection.close()
 
     def __enter__(self) -> Self:
@@ -224,7 +225,7 @@ class Ledger:
         self.close()
 
     def _grant(self, requests: Sequence[SpendRequest], mechanism_note: str, job: str) -> list[Spend | None]:
-        """Decide and record, inside a transaction of the caller."""
+        """Decide and record, inside the caller's transaction."""
         accounts: dict[str, Account] = {}
         asked: set[tuple[str, int]] = set()
         answers: list[Spend | None] = []
@@ -264,7 +265,7 @@ class Ledger:
 
 def _checked_budget(epsilon: float, delta: float, relation: Relation) -> Budget:
     budget = Budget(float(epsilon), float(delta), relation)
-    _ = budget.limit  # refuses numbers that are no budget
+    _ = budget.limit  # refuses invalid numbers
     return budget
 
 
@@ -275,7 +276,7 @@ def _checked_reason(reason: str) -> str:
 
 
 def _validated(request: SpendRequest) -> SpendRequest:
-    """The same in types that SQLite stores as numbers."""
+    """Convert the request to types that SQLite stores as numbers."""
     client, number, sensitivity, sigma = request
     for name, value in (("sensitivity", sensitivity), ("sigma", sigma)):
         if not 0 < value < math.inf:

@@ -1,4 +1,4 @@
-"""From a budget to the noise that a cohort shares, with both figures of what it guarantees."""
+"""From a budget to the noise that a cohort shares, with both figures of its guarantee."""
 
 import math
 from collections.abc import Callable
@@ -29,12 +29,12 @@ NEGLIGIBLE = 1e-9  # a noise multiplier below this guarantees nothing worth a nu
 
 
 class Sharing(NamedTuple):
-    """How cohorts are to share the noise.
+    """How cohorts share the noise.
 
     Attributes
     ----------
     cohort, budget
-        Who shares it, and whether the budget is for the "sum" or for a member's "own-share".
+        The cohort, and whether the budget is for the "sum" or for a member's "own-share".
     dimension, sizes
         Coordinates of a contribution, and the public sizes of all clients.
     bits, scale
@@ -50,7 +50,7 @@ class Sharing(NamedTuple):
 
 
 class SharedNoise(NamedTuple):
-    """What a shared noise guarantees, in its two figures, for all planned participations."""
+    """The guarantee of shared noise, in its two figures, for all planned participations."""
 
     cohort: Cohort
     budget: str
@@ -61,22 +61,22 @@ class SharedNoise(NamedTuple):
     share_sigma: float  # in the first round
 
     def adversary(self) -> str:
-        """Whom the sum's figure is against."""
+        """Return the adversary of the sum's figure."""
         return _adversary(self.cohort)
 
     def against(self) -> str:
-        """Whom the figure is against that the budget is for."""
+        """Return the adversary of the figure that the budget is for."""
         return f"against {self.adversary()}" if self.budget == "sum" else "against everybody, by a client's own noise alone"
 
     def other_figure(self, before: float = 0.0) -> str:
-        """The figure that the budget is not for; `before` was spent on a schema."""
+        """Return a sentence with the figure that the budget is not for; `before` was spent on a schema."""
         if self.budget == "sum":
             figure = round_up(self.own_epsilon + before)
             return f" If the secure sum were broken, a client's own share of the noise guarantees epsilon = {figure:g}."
         return f" Against {self.adversary()} it is epsilon = {round_up(self.sum_epsilon + before):g}."
 
     def terms(self) -> dict[str, Any]:
-        """What the guarantee rests on, for a summary."""
+        """Return the assumptions of the guarantee, for a summary."""
         return {
             "cohort": self.cohort._asdict() | {"least": self.cohort.least, "threshold": self.cohort.threshold},
             "sum_epsilon": self.sum_epsilon,
@@ -94,9 +94,21 @@ def _adversary(cohort: Cohort) -> str:
 
 
 def cohort_figures(modes: dict[str, Any], cohort: Cohort, dimension: int, delta: float) -> dict[str, Any]:
-    """Both figures of a cohort for the noise of a plan's table, in each relation and for either reading of the budget.
+    """Compute both figures of a cohort for the noise of a plan's table, in each relation and for either reading of the budget.
 
-    They depend on the noise multiplier and the participations alone, so one mode with a single release stands for all.
+    They depend on the noise multiplier and the participations alone, so one mode with a single release is enough.
+
+    Parameters
+    ----------
+    modes : dict
+        "modes" of `fedpdm.privacy.plan.plan_table`.
+    cohort, dimension, delta
+        The cohort, the coordinates of a contribution, and the delta of the guarantee.
+
+    Returns
+    -------
+    dict
+        The cohort, its figures, and a sentence that explains them.
     """
     by_relation = next(found for mode, found in modes.items() if mode != "every-step" and "error" not in found)
     figures = []
@@ -108,13 +120,24 @@ def cohort_figures(modes: dict[str, Any], cohort: Cohort, dimension: int, delta:
             figures.append(dict(zip(names, (relation, budget, of_sum, own, sum_z / math.sqrt(cohort.honest)), strict=True)))
     sentence = (
         f"epsilon, sums: against {_adversary(cohort)}. own share alone: against everybody, by the noise that a member adds "
-        "itself, should the secure sum fail. share/sens.: a member's own noise over the sensitivity."
+        "itself, if the secure sum fails. share/sens.: a member's own noise over the sensitivity."
     )
     return cohort._asdict() | {"figures": figures, "sentence": sentence}
 
 
 def round_up(epsilon: float) -> float:
-    """Four significant digits, never below the true value."""
+    """Round to four significant digits, never below the true value.
+
+    Parameters
+    ----------
+    epsilon : float
+        The value.
+
+    Returns
+    -------
+    float
+        The rounded value.
+    """
     if epsilon == 0 or math.isinf(epsilon):
         return epsilon
     digits = 3 - math.floor(math.log10(epsilon))
@@ -124,8 +147,24 @@ def round_up(epsilon: float) -> float:
 def two_figures(
     z: float, budget: str, dimension: int, cohort: Cohort, delta: float, participations: int, relation: Relation
 ) -> tuple[float, float, float]:
-    """For the z that a budget asks for: the z of the sum, its epsilon, and the epsilon of a member's own share.
+    """Compute both figures for the z that a budget needs.
 
+    Parameters
+    ----------
+    z, budget
+        The noise multiplier, and whether it is for the "sum" or the "own-share".
+    dimension, cohort
+        Coordinates of a contribution, and the cohort.
+    delta, participations, relation
+        Of the guarantee.
+
+    Returns
+    -------
+    float, float, float
+        The z of the sum, its epsilon, and the epsilon of a member's own share.
+
+    Examples
+    --------
     >>> from fedpdm.privacy.accounting import noise_multiplier_for
     >>> z = noise_multiplier_for(1.0, 1e-5, 60, "add-remove")
     >>> [round(float(f), 2) for f in two_figures(z, "sum", 7850, Cohort(30, 3, 3), 1e-5, 60, "add-remove")[1:]]
@@ -149,27 +188,32 @@ def share_noise(
     local: LocalPlan,
     promise: tuple[float, int, Relation],
 ) -> tuple[Mechanism, SharedNoise]:
-    """The mechanism and its figures.
+    """Make the mechanism of a cohort's shared noise, and its figures.
 
     Parameters
     ----------
     sharing
-        Who shares how.
+        The cohort and how it shares the noise.
     z
-        The noise multiplier that the budget asks for: of the sum, or of the own share.
+        The noise multiplier that the budget needs: of the sum, or of the own share.
     bound
         Sensitivity of a member's contribution.
     reach
-        The largest coordinate that a member's contribution is expected to have, for one of mean size.
+        The largest coordinate that the contribution of a member of mean size is expected to have.
     local
         How members solve; the first step size is the largest.
     promise
         Delta, participations and relation.
+
+    Returns
+    -------
+    Mechanism, SharedNoise
+        The mechanism and its figures.
     """
     cohort, dimension, sizes = sharing.cohort, sharing.dimension, sharing.sizes
     sum_z, sum_epsilon, own_epsilon = two_figures(z, sharing.budget, dimension, cohort, *promise)
     if sharing.budget == "own-share":
-        # An own share loses (3/S)^2 by itself, a share of a sum only 1/H of that: this much more makes up for it.
+        # An own share loses (3/S)^2 by itself, a share of a sum only 1/H of that: this addition compensates for it.
         sum_z = math.hypot(sum_z, math.sqrt(cohort.honest * SMOOTHING**2 / dimension))
     none = jnp.float32(0.0)
     first = float(bound(Release(jnp.float32(local.step_size), jnp.float32(1), none, none, none)))

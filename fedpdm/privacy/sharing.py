@@ -1,7 +1,7 @@
-"""Secure sums in the privacy boundary: how a member makes its share, and what the opened sum stands for.
+"""Secure sums in the privacy boundary: how a member makes its share, and how the opened sum is read.
 
-The arithmetic is that of a deployment: whole numbers of lattice steps, in words of 32 bits, added up modulo 2^bits. NumPy and
-JAX arrays are taken alike, so that a simulation and a real member run the same lines; a simulation leaves out the masks.
+The arithmetic is that of a deployment: whole numbers of lattice steps, in words of 32 bits, added up modulo 2^bits. The
+functions take NumPy and JAX arrays, so a simulation and a real member run the same lines; a simulation leaves out the masks.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,22 @@ __all__ = ["to_words", "from_words", "member_sensitivity", "shared"]
 
 
 def to_words(steps: Any, bits: int) -> Any:
-    """Whole numbers of lattice steps as words modulo 2^bits.
+    """Turn whole numbers of lattice steps into words modulo 2^bits.
 
+    Parameters
+    ----------
+    steps : array
+        Whole numbers.
+    bits : int
+        Bits of the modulus.
+
+    Returns
+    -------
+    array
+        Words of 32 bits.
+
+    Examples
+    --------
     >>> to_words(np.array([-1, 3], np.int32), 8).tolist()
     [255, 3]
     """
@@ -29,8 +43,22 @@ def to_words(steps: Any, bits: int) -> Any:
 
 
 def from_words(words: Any, bits: int) -> Any:
-    """The numbers in [-2^(bits - 1), 2^(bits - 1)) that these words stand for.
+    """Turn words back into numbers in [-2^(bits - 1), 2^(bits - 1)).
 
+    Parameters
+    ----------
+    words : array
+        Words of 32 bits.
+    bits : int
+        Bits of the modulus.
+
+    Returns
+    -------
+    array
+        Whole numbers of lattice steps.
+
+    Examples
+    --------
     >>> total = to_words(np.array([-5, 100], np.int32), 8) + to_words(np.array([2, 100], np.int32), 8)
     >>> from_words(total, 8).tolist()  # 200 does not fit into 8 bits: it wraps
     [-3, -56]
@@ -40,7 +68,7 @@ def from_words(words: Any, bits: int) -> Any:
 
 
 def member_sensitivity(bound: Callable[[Release], Number], sizes: np.ndarray) -> Callable[[Release], Number]:
-    r"""The sensitivity of the contribution $\frac{n_i}{\bar n}(x_i - x_0)$, the largest over all members.
+    r"""Return the sensitivity of the contribution $\frac{n_i}{\bar n}(x_i - x_0)$, the largest over all members.
 
     Parameters
     ----------
@@ -48,6 +76,11 @@ def member_sensitivity(bound: Callable[[Release], Number], sizes: np.ndarray) ->
         Sensitivity of the solution of a member with `release.examples` examples.
     sizes
         The public sizes $n_i$ of all clients.
+
+    Returns
+    -------
+    callable
+        `release -> sensitivity`.
     """
     different = np.unique(np.asarray(sizes, np.float32))
     weights = different / np.float32(np.mean(sizes))
@@ -66,7 +99,7 @@ def shared(
     lattice: Lattice,
     mean_examples: float,
 ) -> Mechanism:
-    """Noise that a cohort shares: every member adds its part to its own contribution, and only the sum is seen.
+    """Make the mechanism of shared noise: every member adds its part to its own contribution, and only the sum is visible.
 
     Parameters
     ----------
@@ -77,9 +110,14 @@ def shared(
     dimension
         Coordinates of a contribution.
     cohort, lattice
-        Who shares the noise, and where the sum is taken.
+        The members that share the noise, and the lattice of the sum.
     mean_examples
         The mean size of all clients.
+
+    Returns
+    -------
+    Mechanism
+        The mechanism "sound" with `sums`.
 
     Formal guarantee
     ----------------
@@ -94,7 +132,7 @@ def shared(
         return to_words(steps, lattice.bits)
 
     def opened(words: Array, weight: Array, count: Array, release: Release) -> Released:
-        weight = jnp.maximum(weight, 1e-6)  # of a cohort that nobody of is present: its sum is not used
+        weight = jnp.maximum(weight, 1e-6)  # 0 if no member is present; the sum of such a cohort is not used
         sigma = share_sigma(noise_multiplier, sensitivity(release), dimension, cohort.honest, lattice.scale)
         mean = from_words(words, lattice.bits) / (lattice.scale * weight)
         return Released(mean, jnp.float32(noise_multiplier**-2), jnp.asarray(sigma * jnp.sqrt(count) / weight))

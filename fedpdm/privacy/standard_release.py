@@ -9,8 +9,8 @@ from fedpdm.data.standard import Standard
 
 __all__ = ["Moments", "columns_of", "row_moments", "moments_sensitivity", "release_moments", "standard_from"]
 
-LEAST_DEVIATION = 0.03  # of features in [0, 1]: a rarer indicator, or a flatter number, is not stretched further
-STREAM = 0x5354  # tells this noise from that of rounds
+LEAST_DEVIATION = 0.03  # of features in [0, 1]: rarer indicators and flatter numbers are not stretched further
+STREAM = 0x5354  # separates this noise from that of rounds
 BIAS = 0.4  # of the constant feature beside rows that are cut to norm sqrt(1 - 0.4^2)
 
 
@@ -22,8 +22,20 @@ class Moments(NamedTuple):
 
 
 def columns_of(feature_names: Sequence[str]) -> tuple[list[int], list[list[int]]]:
-    """The places of numbers (indicators of missing ones among them), and those of every word's indicators.
+    """Find the positions of numbers (indicators of missing ones included), and those of every word's indicators.
 
+    Parameters
+    ----------
+    feature_names : sequence of str
+        The names after encoding.
+
+    Returns
+    -------
+    list of int, list of list of int
+        Positions of numbers, and of the indicators of each column of words.
+
+    Examples
+    --------
     >>> columns_of(["age", "sex=f", "sex=m", "bias"])
     ([0], [[1, 2]])
     """
@@ -39,7 +51,20 @@ def columns_of(feature_names: Sequence[str]) -> tuple[list[int], list[list[int]]
 
 
 def row_moments(features: np.ndarray, feature_names: Sequence[str]) -> np.ndarray:
-    """What a row adds to a client's sums: a - 1/2 and its square for a number in [0, 1], the indicators of a word."""
+    """Return what each row adds to a client's sums.
+
+    Parameters
+    ----------
+    features : ndarray
+        [rows, features] in [0, 1].
+    feature_names : sequence of str
+        Their names.
+
+    Returns
+    -------
+    ndarray
+        Per row: a - 1/2 and its square for a number a, and the indicators of a word.
+    """
     numbers, words = columns_of(feature_names)
     centred = np.clip(features[:, numbers], 0, 1) - 0.5
     indicators = np.clip(features[:, [place for block in words for place in block]], 0, 1)
@@ -47,7 +72,18 @@ def row_moments(features: np.ndarray, feature_names: Sequence[str]) -> np.ndarra
 
 
 def moments_sensitivity(feature_names: Sequence[str]) -> float:
-    """The largest norm of `row_moments`: 1/4 + 1/16 for a number and 1 for a word, squared."""
+    """Return the largest norm of `row_moments`; its square is 1/4 + 1/16 for a number and 1 for a word.
+
+    Parameters
+    ----------
+    feature_names : sequence of str
+        The names after encoding.
+
+    Returns
+    -------
+    float
+        The norm.
+    """
     numbers, words = columns_of(feature_names)
     return (5 / 16 * len(numbers) + len(words)) ** 0.5
 
@@ -60,18 +96,36 @@ def release_moments(
     seed: int,
     weights: Sequence[np.ndarray] | None = None,
 ) -> Moments:
-    """Every client's mean of `row_moments` over its public number of slots, with Gaussian noise, and their mean by slots.
+    """Release every client's mean of `row_moments` over its public number of slots, with Gaussian noise.
 
-    `weights` are what each client's rows count: 1/m for the m rows of a person, where the unit is a person.
+    Parameters
+    ----------
+    clients : sequence of ndarray
+        The rows of every client.
+    slots : ndarray
+        The public size of every client.
+    feature_names : sequence of str
+        The names of the features.
+    noise_multiplier : float
+        z of a client's release.
+    seed : int
+        The seed of the simulated noise.
+    weights : sequence of ndarray, optional
+        The weight of each row: 1/m for the m rows of a person, if the unit is a person.
+
+    Returns
+    -------
+    Moments
+        The mean of the clients' means, weighted by slots.
 
     Formal guarantee
     ----------------
-    Relation: add/remove one row of one client, or all rows of one person, where rows are weighted so; adversary: whoever sees
-    the released means, the server included. A row moves its client's mean by at most s/n, s = `moments_sensitivity`, since
-    features are in [0, 1] and a word has one indicator that is not 0; all rows of a person do not move it further, as
-    their weights add up to 1. The noise has the standard deviation z s/n, so the release of a client is 1/z-GDP. All that
-    follows (centres, scales, features) is post-processing, known to everybody. Proof: docs/privacy/proofs.md. Assumes exact
-    arithmetic and true Gaussian noise; this one is pseudo-random, for simulation.
+    Relation: add/remove one row of one client, or all rows of one person if `weights` are given; adversary: anyone who sees
+    the released means, the server included. A row moves its client's mean by at most s/n, s = `moments_sensitivity`, because
+    features are in [0, 1] and a word has one indicator that is not 0. All rows of a person together do not move it further,
+    as their weights add up to 1. The noise has the standard deviation z s/n, so the release of a client is 1/z-GDP. Everything
+    computed from it (centres, scales, features) is post-processing. Proof: docs/privacy/proofs.md. Assumes exact arithmetic
+    and true Gaussian noise; this one is pseudo-random, for simulation.
     """
     bound, total = moments_sensitivity(feature_names), float(slots.sum())
     means, variance = np.zeros(0), 0.0
@@ -87,7 +141,20 @@ def release_moments(
 
 
 def standard_from(moments: Moments, feature_names: Sequence[str]) -> Standard:
-    """Centres and scales such that a typical row has norm 1; deviations within the noise are not told from zero."""
+    """Compute centres and scales with which a typical row has norm 1.
+
+    Parameters
+    ----------
+    moments : Moments
+        The released moments.
+    feature_names : sequence of str
+        The names of the features.
+
+    Returns
+    -------
+    Standard
+        The scaling; a deviation within the noise counts as the smallest one.
+    """
     numbers, words = columns_of(feature_names)
     places = [place for block in words for place in block]
     count = len(feature_names)

@@ -1,7 +1,7 @@
-r"""Accounting for secure sums: a cohort of clients shares the noise, and the server sees nothing but the sum.
+r"""Accounting for secure sums: a cohort of clients shares the noise, and the server sees only the sum.
 
-Setting. $K$ members are invited. At least $K - d$ vectors are in every sum that is opened (d dropouts are tolerated). At most
-$t$ members tell the server all that they know. So every sum holds the noise of at least $H = K - d - t$ honest members. A
+Setting. $K$ members are invited. At least $K - d$ vectors are in every opened sum (d dropouts are tolerated). At most $t$
+members tell the server everything they know. So every sum holds the noise of at least $H = K - d - t$ honest members. A
 member multiplies its vector by the lattice's scale S, rounds it, and adds a *share* of noise: a discrete Gaussian of
 $a = \sigma_0 S$ lattice steps per coordinate. The sum is taken modulo $2^b$, which is post-processing.
 
@@ -9,10 +9,10 @@ Formal guarantee (Lemma L and Theorem S1 of docs/secure-sums.md). One sum counts
 
 $$z = \frac{\sqrt{H \sigma_0^2 - (3/S)^2}}{s + \sqrt{D}/S},$$
 
-s being the sensitivity of the member's own vector and D its dimension: R participations are $\mu$-GDP, $\mu = \sqrt R/z$, up
-to a factor $e^{\pm\kappa}$ of all probabilities that `lattice_slack` bounds. Unit, relation and adversary: one example of one
-client; the relation that s is for; the server together with t other members, and everybody who sees the sums. Assumption:
-the protocol shows the server one sum per round and nothing else. `own_share_multiplier` is what is left without it.
+where s is the sensitivity of the member's own vector and D its dimension. R participations are $\mu$-GDP, $\mu = \sqrt R/z$,
+up to a factor $e^{\pm\kappa}$ of all probabilities, which `lattice_slack` bounds. Unit: one example of one client. Relation:
+that of s. Adversary: the server together with t other members, and everybody who sees the sums. Assumption: the protocol
+shows the server one sum per round and nothing else. Without it, the figure of `own_share_multiplier` remains.
 """
 
 import math
@@ -37,21 +37,21 @@ __all__ = [
 
 SMOOTHING = 3.0  # tau of `fedpdm.privacy.noise`, in lattice steps
 LEAST_STEPS = 3.0  # least noise of one share in lattice steps: Lemma L's factor is below 1e-38 per coordinate and share
-MOST_BITS = 32  # a sum is taken in words of so many bits, or fewer
+MOST_BITS = 32  # a word of a sum has at most this many bits
 HEADROOM = 8.0  # standard deviations of the sum's noise that fit into the modulus; a wrap then has probability below 2e-15
 
 
 class Cohort(NamedTuple):
-    """Who shares a sum.
+    """The members of a sum.
 
     Attributes
     ----------
     members
-        K, how many are invited.
+        K, the number of invited members.
     colluding
         t, how many of them may work with the server.
     dropouts
-        d, how many may be missing in a sum that is opened.
+        d, how many may be missing in an opened sum.
 
     Examples
     --------
@@ -66,21 +66,21 @@ class Cohort(NamedTuple):
 
     @property
     def least(self) -> int:
-        """The fewest vectors in a sum that is opened."""
+        """The fewest vectors in an opened sum."""
         return self.members - self.dropouts
 
     @property
     def honest(self) -> int:
-        """H: the shares of noise that the adversary cannot take off."""
+        """H: the shares of noise that the adversary cannot subtract."""
         return self.least - self.colluding
 
     @property
     def threshold(self) -> int:
-        """How many must agree to open a sum: two sets of so many share a member that does not collude."""
+        """How many must agree to open a sum: two sets of this size share a member that does not collude."""
         return (self.members + self.colluding) // 2 + 1
 
     def check(self) -> "Cohort":
-        """The cohort itself, or a ConfigError when nothing can be guaranteed with it."""
+        """Return the cohort itself, or raise a ConfigError if it cannot have a guarantee."""
         if self.members < 2 or self.colluding < 0 or self.dropouts < 0:
             raise ConfigError(
                 f"Expected cohorts.size={self.members} >= 2, cohorts.colluding={self.colluding} >= 0 and "
@@ -101,8 +101,22 @@ class Cohort(NamedTuple):
 
 
 def make_cohort(members: int, colluding: int | None = None, dropouts: int | None = None) -> Cohort:
-    """A checked cohort; where nothing is said, a tenth of the members collude (rounded up), and a tenth drop out (down).
+    """Make a checked cohort. By default a tenth of the members collude (rounded up), and a tenth drop out (rounded down).
 
+    Parameters
+    ----------
+    members : int
+        K.
+    colluding, dropouts : int, optional
+        t and d.
+
+    Returns
+    -------
+    Cohort
+        The cohort.
+
+    Examples
+    --------
     >>> make_cohort(25)
     Cohort(members=25, colluding=3, dropouts=2)
     """
@@ -111,24 +125,46 @@ def make_cohort(members: int, colluding: int | None = None, dropouts: int | None
 
 
 class Lattice(NamedTuple):
-    """Where shares live: whole multiples of 1/`scale`, added up modulo 2^`bits`."""
+    """The numbers of shares: whole multiples of 1/`scale`, added up modulo 2^`bits`."""
 
     scale: int
     bits: int
 
 
 def share_sigma(noise_multiplier: float, sensitivity: "Number", dimension: int, shares: int, scale: int) -> "Number":
-    r"""The $\sigma_0$ of one member with which `shares` of them give the noise multiplier z.
+    r"""Return the $\sigma_0$ of one member with which `shares` of them give the noise multiplier z.
 
-    $\sigma_0 = \sqrt{(z (s + \sqrt D/S))^2 + (3/S)^2}/\sqrt H$. Takes and gives plain numbers or JAX arrays.
+    $\sigma_0 = \sqrt{(z (s + \sqrt D/S))^2 + (3/S)^2}/\sqrt H$.
+
+    Parameters
+    ----------
+    noise_multiplier, sensitivity, dimension, shares, scale
+        z, s, D, H and S, as plain numbers or JAX arrays.
+
+    Returns
+    -------
+    number
+        $\sigma_0$.
     """
     noise = noise_multiplier * (sensitivity + math.sqrt(dimension) / scale)
     return ((noise**2 + (SMOOTHING / scale) ** 2) / shares) ** 0.5
 
 
 def sum_multiplier(sigma: float, sensitivity: float, dimension: int, shares: int, scale: int) -> float:
-    """The z that `shares` shares of noise `sigma` amount to, 0 where they prove nothing. Guarantee: head of the module.
+    r"""Return the z of a sum with `shares` shares of noise `sigma`. Guarantee: head of the module.
 
+    Parameters
+    ----------
+    sigma, sensitivity, dimension, shares, scale
+        $\sigma_0$, s, D, H and S.
+
+    Returns
+    -------
+    float
+        z; 0 if the shares prove nothing.
+
+    Examples
+    --------
     >>> z = sum_multiplier(share_sigma(20.0, 0.01, 7850, 24, 2**24), 0.01, 7850, 24, 2**24)
     >>> round(z, 9)
     20.0
@@ -140,11 +176,23 @@ def sum_multiplier(sigma: float, sensitivity: float, dimension: int, shares: int
 
 
 def own_share_multiplier(noise_multiplier: float, dimension: int, shares: int) -> float:
-    r"""The z of a member's own share alone, for a sum of `shares` with this noise multiplier, rounded down.
+    r"""Return the z of a member's own share alone, for a sum of `shares` with this noise multiplier, rounded down.
 
-    It is $\sqrt{\sigma_0^2 - (3/S)^2}/(s + \sqrt D/S) = \sqrt{z^2/H - (1 - 1/H)\,\varrho^2}$, where
-    $\varrho = (3/S)/(s + \sqrt D/S) \le 3/\sqrt D$. It holds whatever becomes of the protocol, the server and all others.
+    It is $\sqrt{\sigma_0^2 - (3/S)^2}/(s + \sqrt D/S) = \sqrt{z^2/H - (1 - 1/H)\,\varrho^2}$, where $\varrho = (3/S)/(s + \sqrt
+    D/S) \le 3/\sqrt D$. It holds for every behaviour of the protocol, the server and all others.
 
+    Parameters
+    ----------
+    noise_multiplier, dimension, shares
+        z of the sum, D and H.
+
+    Returns
+    -------
+    float
+        z of the own share.
+
+    Examples
+    --------
     >>> from fedpdm.privacy.accounting import epsilon_of, noise_multiplier_for
     >>> z = noise_multiplier_for(1.0, 1e-5, 60, "add-remove")
     >>> [round(epsilon_of(own_share_multiplier(z, 7850, h), 60, 1e-5, "add-remove"), 1) for h in (20, 24, 80)]
@@ -154,17 +202,29 @@ def own_share_multiplier(noise_multiplier: float, dimension: int, shares: int) -
 
 
 def lattice_slack(steps: float, dimension: int, shares: int, releases: int) -> float:
-    r"""A bound on $\kappa$: an epsilon grows by $2\kappa$ at most, a delta by a factor $e^\kappa$, since noise is on a lattice.
+    r"""Bound $\kappa$: the lattice adds at most $2\kappa$ to an epsilon, and multiplies a delta by at most $e^\kappa$.
 
-    `steps` is $a = \sigma_0 S$. It adds Lemma L, $6.3 D (H-1) e^{-\pi^2 a^2}$, and the step from the discrete Gaussian of
+    With $a = \sigma_0 S$ it adds Lemma L, $6.3 D (H-1) e^{-\pi^2 a^2}$, and the step from the discrete Gaussian of
     variance $H a^2$ to a continuous one, $6.3 D e^{-18\pi^2}$ (head of `fedpdm.privacy.noise`), over all releases.
+
+    Parameters
+    ----------
+    steps : float
+        a, the noise of a share in lattice steps.
+    dimension, shares, releases : int
+        D, H, and the number of releases.
+
+    Returns
+    -------
+    float
+        The bound.
     """
     lemma = (shares - 1) * math.exp(-((math.pi * steps) ** 2))
     return 6.3 * dimension * releases * (lemma + math.exp(-2 * (math.pi * SMOOTHING) ** 2))
 
 
 def wrap_deviations(reach: float, sigma: float, members: int, lattice: Lattice) -> float:
-    """How many standard deviations of its noise a coordinate of the sum is away from the edge of the modulus.
+    """Return the distance of a coordinate of the sum from the edge of the modulus, in standard deviations of its noise.
 
     Parameters
     ----------
@@ -176,6 +236,11 @@ def wrap_deviations(reach: float, sigma: float, members: int, lattice: Lattice) 
         K; nobody drops out in the worst case.
     lattice
         Scale and modulus.
+
+    Returns
+    -------
+    float
+        The number of standard deviations.
     """
     edge = 2.0 ** (lattice.bits - 1) / lattice.scale
     return (edge - members * (reach + 0.5 / lattice.scale)) / (math.sqrt(members) * sigma)
@@ -184,18 +249,23 @@ def wrap_deviations(reach: float, sigma: float, members: int, lattice: Lattice) 
 def choose_lattice(
     bits: int, reach: float, noise_multiplier: float, sensitivity: float, dimension: int, cohort: Cohort
 ) -> Lattice:
-    """The finest lattice, S a power of two of at most 2^24, on which a sum of `bits` bits does not wrap.
+    """Return the finest lattice on which a sum of `bits` bits does not wrap; S is a power of two of at most 2^24.
 
     Parameters
     ----------
     bits
-        b: words of so many bits are added up.
+        b, the bits of a word.
     reach
         As in `wrap_deviations`.
     noise_multiplier, sensitivity, dimension
-        Of one sum, for the largest noise that is to come.
+        Of one sum, for the largest noise of all rounds.
     cohort
-        Who shares it.
+        The members that share it.
+
+    Returns
+    -------
+    Lattice
+        The lattice.
     """
     if not 2 <= bits <= MOST_BITS:
         raise ConfigError(f"Expected cohorts.bits={bits} from 2 to {MOST_BITS}.")

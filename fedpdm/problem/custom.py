@@ -63,9 +63,9 @@ def custom_model(
     Notes
     -----
     With a finite `clip` an example's gradient g is replaced by g min(1, clip/||g||). That bounds its norm, but the result need
-    not be the gradient of any function, so nothing contracts: of the sound mechanism's modes only those that assume nothing
-    about curvature are open ("every-step", "linearised", "batch-clipped"), the others are refused. An example whose features
-    all are zero is an empty slot, and has no gradient; one whose gradient is not finite counts as such.
+    not be the gradient of any function, so local steps need not contract. The sound mechanism then allows only the modes that
+    assume nothing about curvature ("every-step", "linearised", "batch-clipped"). An example whose features are all zero is an
+    empty slot, and has no gradient; an example with a gradient that is not finite counts as an empty slot.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def custom_model(
                 return jax.grad(lambda x: jnp.sum(weights * vector_values(x, features, labels)))(model)
             each = jax.vmap(jax.grad(one_value), (None, 0, 0))(model, features, labels)
             norms = jnp.sqrt(jnp.sum(each**2, axis=(1, 2)))
-            # a gradient that is not finite has no part in the sum: no factor would bound it, since 0 * inf is NaN
+            # leave a gradient that is not finite out of the sum: no factor would bound it, since 0 * inf is NaN
             each = jnp.where(jnp.isfinite(norms)[:, None, None], each, 0.0)
             norms = jnp.where(jnp.isfinite(norms), norms, 1.0)
             # a part in a million below, so that rounding cannot lift a norm above the bound

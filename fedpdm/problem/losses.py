@@ -34,7 +34,7 @@ class SlopesFn(Protocol):
 
 
 class Native(NamedTuple):
-    """The gradient that a kernel of machine code computes too, by what the kernel calls it."""
+    """The same gradient in a kernel of machine code, by the kernel's name for it."""
 
     name: str
     clip: float
@@ -273,7 +273,7 @@ def with_class_weights(loss: Loss, weights: Sequence[float]) -> Loss:
     heaviest = max(weights)
 
     def factors(labels: Array, dtype: Any) -> Array:
-        """One comparison per class: weights then are single numbers of the program, and not an array that is a part of it."""
+        """Compare once per class: then the weights are single numbers in the program, not an array."""
         found = jnp.zeros(labels.shape, dtype)
         for label, weight in enumerate(weights):
             found = jnp.where(labels == label, jnp.asarray(weight, dtype), found)

@@ -12,10 +12,10 @@ INNER_STEPS, INNER_SHARE = 1000, 1e-7
 
 
 def prox_in_metric(penalty: Penalty, u: Array, step: float | Array, metric: Array, near: Array) -> Array:
-    """The prox of a convex penalty where distances are <v, v M>: argmin_x h(x) + <x - u, (x - u) M> / (2 step).
+    """Compute the prox of a convex penalty in the metric M: argmin_x h(x) + <x - u, (x - u) M> / (2 step).
 
-    By accelerated proximal gradient steps with restarts (O'Donoghue, Candès, 2015), from `near`, until a step moves the point
-    by less than 1e-7 of its size, or 1000 of them. The last operation is the penalty's own prox, so zeros are exact.
+    It takes accelerated proximal gradient steps with restarts, from `near`, until a step moves the point by less than 1e-7 of
+    its size, at most 1000. The last operation is the penalty's own prox, so zeros are exact.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def prox_in_metric(penalty: Penalty, u: Array, step: float | Array, metric: Arra
     metric : Array
         M, symmetric and positive definite.
     near : Array
-        Where the iteration starts.
+        The start of the iteration.
 
     Returns
     -------
@@ -51,7 +51,7 @@ def prox_in_metric(penalty: Penalty, u: Array, step: float | Array, metric: Arra
     def body(carry: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
         x, z, momentum, count, _ = carry
         new = penalty.prox(z - (z - u) @ metric / steepest, step / steepest)
-        onwards = jnp.sum((z - new) * (new - x)) <= 0  # else the momentum points uphill, and is dropped
+        onwards = jnp.sum((z - new) * (new - x)) <= 0  # otherwise the momentum points uphill, and is dropped
         after = jnp.where(onwards, (1 + jnp.sqrt(1 + 4 * momentum**2)) / 2, 1.0)
         ahead = jnp.where(onwards, (momentum - 1) / after, 0.0)
         moved = jnp.sum((new - x) ** 2) > INNER_SHARE**2 * jnp.sum(new**2)

@@ -8,7 +8,7 @@ $$\min_{v:\ \mathrm{supp}(v) = A}\ (v - w)^\top (S + r I)(v - w), \qquad
 v_A = (S + rI)_{AA}^{-1}\, \big((S + rI) w\big)_A,$$
 
 with $S$ the second moment of the public rows and $r$ a small ridge. Without the second step, removing weights would cost far
-more: features of public rows go together, so the others can take over.
+more: features of public rows are correlated, so the others can replace a removed one.
 """
 
 import numpy as np
@@ -77,7 +77,7 @@ def refit(weights: np.ndarray, moment: np.ndarray, count: int) -> np.ndarray:
     Examples
     --------
     >>> rows = np.random.default_rng(0).normal(size=(200, 3))
-    >>> twins = np.column_stack([rows, rows[:, 0]])  # the last column says what the first says
+    >>> twins = np.column_stack([rows, rows[:, 0]])  # the last column repeats the first
     >>> thin = refit(np.array([[1.0, 0.0, 2.0, 1.1]]), second_moment(twins), 2)
     >>> int(np.count_nonzero(thin)), bool(abs(thin).max() > 1.9)
     (2, True)

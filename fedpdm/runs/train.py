@@ -58,17 +58,17 @@ def train(
     out : path, optional
         The run folder; it must not hold a run. Default: a new one below runs/.
     resume : path, optional
-        Go on with the run in this folder, in the place of `config` and `out`. A finished run is returned as it is.
+        Continue the run in this folder, instead of `config` and `out`. A finished run is returned unchanged.
     federation : Federation, optional
-        The clients' examples. Default: those that the settings name.
+        The clients' examples. Default: those of the settings.
     loss, penalty : optional
-        A custom loss (see `fedpdm.problem.custom_model`) or penalty in the place of the one that the settings name.
+        A custom loss (see `fedpdm.problem.custom_model`) or penalty instead of the one of the settings.
     data_dir : path, optional
-        Where the files of known data sets are looked for.
+        The folder of the files of known data sets.
     progress : bool
-        Say on standard error what is read and how far training is.
+        Report on standard error what is read, and the progress of training.
     track : iterable of str
-        "mlflow", "tensorboard": where else to write measurements.
+        "mlflow", "tensorboard": trackers that get the measurements too.
 
     Returns
     -------
@@ -88,10 +88,10 @@ def train(
     build = functools.partial(_simulation, loss=loss, penalty=penalty)
     if resume is not None:
         if config is not None or out is not None:
-            raise ConfigError(f"resume={resume} goes on with the settings and folder of that run: give neither config nor out.")
+            raise ConfigError(f"resume={resume} uses the settings and the folder of that run: give neither config nor out.")
         return _resumed(Path(resume), federation, build, data_dir, progress, trackers)
     if config is None:
-        raise ConfigError("train needs settings (config), or the folder of a run to go on with (resume).")
+        raise ConfigError("train needs settings (config), or the folder of a run to continue (resume).")
     chosen = load_config(config) if isinstance(config, str) else config
     path = Path(out) if out is not None else new_run_path(chosen.data.name)
     RunFolder.check_free(path)
@@ -106,7 +106,18 @@ def train(
 
 
 def new_run_path(name: str) -> Path:
-    """A folder below runs/ that does not exist yet, by name and time."""
+    """Return a folder below runs/ that does not exist yet, by name and time.
+
+    Parameters
+    ----------
+    name : str
+        The first part of the folder's name.
+
+    Returns
+    -------
+    Path
+        The folder.
+    """
     path = Path("runs") / f"{Path(name).stem}-{datetime.now():%Y%m%d-%H%M%S}"
     others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
     return next(free for free in itertools.chain([path], others) if not free.exists())
@@ -115,7 +126,7 @@ def new_run_path(name: str) -> Path:
 def _simulation(
     config: Config, federation: Federation, path: Path, loss: LossFactory | None, penalty: Penalty | None
 ) -> Simulation:
-    """The simulator of resolved settings, whose ledger is in the run folder."""
+    """Build the simulator of resolved settings, with its ledger in the run folder."""
     ledger = functools.partial(SimulatedLedger, path / "ledger.sqlite", digest(config))
     return resolved_simulation(config, federation, loss, penalty, ledger)
 
@@ -150,10 +161,27 @@ def _watched(config: Config, folder: RunFolder, simulation: Simulation, progress
 
 
 def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRows | None = None) -> dict[str, Any]:
-    """Run a simulation of resolved settings in an open folder, from its checkpoint if there is one; returns the summary."""
+    """Run a simulation of resolved settings in an open folder, from its checkpoint if there is one.
+
+    Parameters
+    ----------
+    config : Config
+        The resolved settings.
+    folder : RunFolder
+        The open folder, with a manifest.
+    simulation : Simulation
+        The simulation.
+    on_rows : callable, optional
+        Called with new rows of measurements.
+
+    Returns
+    -------
+    dict
+        The summary.
+    """
     federation = simulation.federation
     if folder.manifest()["data_checksums"] != federation.checksums:
-        raise UserError(f"The data of {folder.path} differ from those that the run began with: cannot go on.")
+        raise UserError(f"The data of {folder.path} differ from those that the run began with: it cannot continue.")
     if simulation.plan and not simulation.ledger:
         raise ValueError("A run under the sound mechanism needs a ledger: give one to the simulation.")
     known = federation.schema is not None or config.data.name in DATASETS
@@ -177,7 +205,7 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
 
 
 def _advance(record: RunRecord, simulation: Simulation, on_rows: OnRows | None) -> float:
-    """Advance to the end, keeping rows and checkpoints; returns the seconds that it took, without compilation."""
+    """Advance to the end, store rows and checkpoints, and return the seconds without compilation."""
     state, done = record.begin(simulation.state)
     simulation.restore(state, done, record.folder.path / "clients.log")
     began = saved = time.perf_counter()

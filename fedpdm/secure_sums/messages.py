@@ -1,4 +1,4 @@
-"""Messages of a secure sum as bytes. Everything that comes from outside is checked here, and nothing else reads bytes."""
+"""Messages of a secure sum as bytes. This module alone reads bytes from outside, and checks all of them."""
 
 import struct
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ MOST_BYTES = 2**28
 
 
 class ProtocolError(Exception):
-    """A message that does not belong to this sum, or a step that must not be taken. Nothing of it is used.
+    """A message that does not belong to this sum, or a step that is not allowed. Nothing of the message is used.
 
     Parameters
     ----------
     reason : str
-        One of `Reason`, to count refusals by.
+        One of `Reason`; refusals are counted by it.
     sentence : str
-        What was expected and what was found.
+        The expected and the actual content.
     """
 
     def __init__(self, reason: Reason, sentence: str) -> None:
@@ -35,8 +35,22 @@ class ProtocolError(Exception):
 
 
 def pack(kind: str, fields: Sequence[bytes]) -> bytes:
-    """A message of this kind: its fields, each with its length in front.
+    """Make a message: its fields, each after its length.
 
+    Parameters
+    ----------
+    kind : str
+        One of `KINDS`.
+    fields : sequence of bytes
+        The fields.
+
+    Returns
+    -------
+    bytes
+        The message.
+
+    Examples
+    --------
     >>> unpack("keys", pack("keys", [b"one", b""]))
     [b'one', b'']
     """
@@ -45,7 +59,27 @@ def pack(kind: str, fields: Sequence[bytes]) -> bytes:
 
 
 def unpack(kind: str, message: bytes, count: int | None = None) -> list[bytes]:
-    """The fields of a message of this kind, `count` of them if given; a ProtocolError if it is anything else."""
+    """Read a message.
+
+    Parameters
+    ----------
+    kind : str
+        The expected kind.
+    message : bytes
+        The message.
+    count : int, optional
+        The expected number of fields.
+
+    Returns
+    -------
+    list of bytes
+        The fields.
+
+    Raises
+    ------
+    ProtocolError
+        If the message has another form.
+    """
     start = len(MAGIC) + 5
     if len(message) > MOST_BYTES or len(message) < start or message[: len(MAGIC)] != MAGIC:
         raise ProtocolError("format", f"Expected a message of kind {kind!r}, got {len(message)} bytes of something else.")
@@ -67,12 +101,36 @@ def unpack(kind: str, message: bytes, count: int | None = None) -> list[bytes]:
 
 
 def pack_numbers(numbers: Sequence[int]) -> bytes:
-    """Members' numbers as a field."""
+    """Turn members' numbers into a field.
+
+    Parameters
+    ----------
+    numbers : sequence of int
+        The numbers.
+
+    Returns
+    -------
+    bytes
+        The field.
+    """
     return struct.pack(f"<{len(numbers)}I", *numbers)
 
 
 def unpack_numbers(field: bytes, members: int) -> list[int]:
-    """Different members' numbers in rising order, each from 1 to `members`."""
+    """Read different members' numbers in rising order.
+
+    Parameters
+    ----------
+    field : bytes
+        The field.
+    members : int
+        The largest allowed number; the smallest is 1.
+
+    Returns
+    -------
+    list of int
+        The numbers.
+    """
     if len(field) % 4:
         raise ProtocolError("format", f"A list of members has {len(field)} bytes.")
     numbers = list(struct.unpack(f"<{len(field) // 4}I", field))
@@ -82,8 +140,22 @@ def unpack_numbers(field: bytes, members: int) -> list[int]:
 
 
 def pack_words(words: np.ndarray, bits: int) -> bytes:
-    """Words of `bits` bits, without gaps.
+    """Pack words of `bits` bits without gaps.
 
+    Parameters
+    ----------
+    words : ndarray
+        Words of 32 bits, of which only the lowest `bits` count.
+    bits : int
+        Bits per word.
+
+    Returns
+    -------
+    bytes
+        The field.
+
+    Examples
+    --------
     >>> words = np.array([1, 2, 1023], np.uint32)
     >>> len(pack_words(words, 10)), unpack_words(pack_words(words, 10), 3, 10).tolist()
     (4, [1, 2, 1023])
@@ -95,14 +167,27 @@ def pack_words(words: np.ndarray, bits: int) -> bytes:
 
 
 def unpack_words(field: bytes, count: int, bits: int) -> np.ndarray:
-    """`count` words of `bits` bits; spare bits at the end must be zero."""
+    """Read words of `bits` bits; unused bits at the end must be zero.
+
+    Parameters
+    ----------
+    field : bytes
+        The field.
+    count, bits : int
+        Number of words, and bits per word.
+
+    Returns
+    -------
+    ndarray
+        Words of 32 bits.
+    """
     if len(field) != -(-count * bits // 8):
         raise ProtocolError("format", f"Expected {count} words of {bits} bits, got {len(field)} bytes.")
     if bits == 32:
         return np.frombuffer(field, "<u4").astype(np.uint32)
     every = np.unpackbits(np.frombuffer(field, np.uint8), bitorder="little")
     if every[count * bits :].any():
-        raise ProtocolError("format", "Bits behind the last word are set.")
+        raise ProtocolError("format", "Bits after the last word are set.")
     each = np.zeros((count, 32), np.uint8)
     each[:, :bits] = every[: count * bits].reshape(count, bits)
     return np.packbits(each, axis=1, bitorder="little").view("<u4").ravel().astype(np.uint32)

@@ -1,8 +1,8 @@
-"""Shamir's secret sharing over a prime field: any `threshold` pieces give the secret, fewer say nothing about it.
+"""Shamir's secret sharing over a prime field: any `threshold` pieces give the secret, fewer reveal nothing about it.
 
-Why not a package: the maintained one (PyCryptodome) shares 16 bytes at a time in GF(2^128) and solves for the weights anew with
-every secret; a server of 100 members that opens a sum would be at it for about ten seconds, one of 1,000 for hours. Here the
-weights are computed once for all secrets that the same members hold pieces of.
+Why not a package: the maintained one (PyCryptodome) shares 16 bytes at a time in GF(2^128) and computes the weights again for
+every secret. To open a sum of 100 members would take about ten seconds, and of 1,000 members hours. This module computes the
+weights once for all secrets whose pieces the same members hold.
 """
 
 import secrets
@@ -16,8 +16,24 @@ PIECE_BYTES = 33
 
 
 def split(secret: bytes, threshold: int, members: Sequence[int]) -> dict[int, bytes]:
-    """A piece of the secret for every member; members are different numbers from 1 on.
+    """Split a secret into one piece per member.
 
+    Parameters
+    ----------
+    secret : bytes
+        32 bytes.
+    threshold : int
+        The number of pieces that give the secret.
+    members : sequence of int
+        Different numbers from 1 on.
+
+    Returns
+    -------
+    dict of int to bytes
+        The pieces by member.
+
+    Examples
+    --------
     >>> pieces = split(bytes(range(32)), 2, [1, 2, 3])
     >>> combine([{1: pieces[1], 3: pieces[3]}])[0] == bytes(range(32))
     True
@@ -25,7 +41,7 @@ def split(secret: bytes, threshold: int, members: Sequence[int]) -> dict[int, by
     if len(secret) != SECRET_BYTES or not 1 <= threshold <= len(members):
         raise ValueError(f"Expected a secret of {SECRET_BYTES} bytes and 1 <= threshold={threshold} <= {len(members)} members.")
     if min(members) < 1 or len(set(members)) != len(members):
-        raise ValueError("Expected members to be different numbers from 1 on: at 0 the secret itself is.")
+        raise ValueError("Expected members to be different numbers from 1 on: the piece of number 0 is the secret itself.")
     polynomial = [int.from_bytes(secret, "big"), *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
     return {member: _value(polynomial, member).to_bytes(PIECE_BYTES, "big") for member in members}
 
@@ -38,9 +54,17 @@ def _value(polynomial: Sequence[int], point: int) -> int:
 
 
 def combine(pieces: Sequence[Mapping[int, bytes]]) -> list[bytes]:
-    """The secrets behind these pieces: per secret, the pieces of the same members, at least as many as the threshold.
+    """Recover secrets from their pieces. A wrong piece gives a wrong secret without an error: check the secrets.
 
-    Nothing tells a wrong piece from a right one: check the secrets.
+    Parameters
+    ----------
+    pieces : sequence of mappings
+        For each secret the pieces by member: the same members for all, at least as many as the threshold.
+
+    Returns
+    -------
+    list of bytes
+        The secrets.
     """
     if not pieces:
         return []
@@ -53,7 +77,7 @@ def combine(pieces: Sequence[Mapping[int, bytes]]) -> list[bytes]:
 
 
 def _weight(member: int, members: Sequence[int]) -> int:
-    """The Lagrange weight of a member at 0."""
+    """Return the Lagrange weight of a member at 0."""
     above, below = 1, 1
     for other in members:
         if other != member:

@@ -1,4 +1,4 @@
-"""How much each client counts in the objective."""
+"""Each client's share of the objective."""
 
 import numpy as np
 
@@ -11,15 +11,26 @@ __all__ = ["shares_of", "precisions"]
 
 
 def shares_of(config: Config, federation: Federation, plan: Plan | None = None) -> np.ndarray | None:
-    """Every client's share p_i of the objective, which add up to 1; None: 1/N each.
+    """Return every client's share p_i of the objective; they add up to 1.
 
-    By rows n_i without privacy, and by the precision of what a client says with it: see `precisions`.
+    Parameters
+    ----------
+    config, federation
+        The settings and the clients' rows.
+    plan : Plan, optional
+        The plan of the sound mechanism. With it, shares follow the precision of a client's messages (`precisions`), else its
+        rows.
+
+    Returns
+    -------
+    ndarray or None
+        The shares; None: 1/N each.
     """
     if config.problem.weights == "clients":
         return None
     if config.privacy.trust == "cohorts":
         raise ConfigError(
-            'problem.weights="rows" does not go with privacy.trust="cohorts", whose sums count clients alike: use "clients".'
+            'problem.weights="rows" does not fit privacy.trust="cohorts", whose sums count all clients equally: use "clients".'
         )
     sizes = federation.slots.astype(np.float64)
     if plan is not None:
@@ -28,13 +39,29 @@ def shares_of(config: Config, federation: Federation, plan: Plan | None = None) 
 
 
 def precisions(sizes: np.ndarray, coordinates: int, mu: float) -> np.ndarray:
-    r"""n^2/(n + d/mu^2): the inverse variance of a client's mean gradient over all of training, up to a factor.
+    r"""Return n^2/(n + d/mu^2): the inverse variance of a client's mean gradient over all of training, up to a factor.
 
     Rows of norm C at most have a mean with variance up to $C^2/n$. The noise of R participations with multiplier z, averaged
-    over them, has $d z^2 C^2/(R n^2) = d C^2/(\mu^2 n^2)$. Weights in proportion to the inverse of the sum have the least
-    variance of all, so a client can only lower it, whatever its size. With many rows they are those of central training,
-    with few they fall like the square (docs/defaults.md).
+    over them, has $d z^2 C^2/(R n^2) = d C^2/(\mu^2 n^2)$. Weights in proportion to the inverse of the sum have the smallest
+    variance of all, so a client of any size can only lower it. With many rows they are those of central training, with few
+    rows they fall like the square (docs/defaults.md).
 
+    Parameters
+    ----------
+    sizes : ndarray
+        n, the rows of every client.
+    coordinates : int
+        d, the coordinates of the model.
+    mu : float
+        $\mu$ of all participations of a client.
+
+    Returns
+    -------
+    ndarray
+        The precisions.
+
+    Examples
+    --------
     >>> precisions(np.array([20.0, 2000.0, 200000.0]), 100, 0.5).round(1).tolist()
     [1.0, 1666.7, 199600.8]
     """

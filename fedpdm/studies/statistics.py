@@ -13,7 +13,7 @@ Verdict = Literal["holds", "does not hold", "undecided"]
 
 
 class Interval(NamedTuple):
-    """A mean and the limits of its confidence interval; infinite limits when one value is all there is."""
+    """A mean and the limits of its confidence interval; one value alone has infinite limits."""
 
     mean: float
     low: float

@@ -94,7 +94,7 @@ def test_a_public_file_gives_a_basis_for_any_map(digits, tmp_path):
         (b"no archive", "cannot be read as public rows"),
         (np.zeros((4, 3), np.float32), r"expected finite `features` of shape \[rows, 64\], got \[4, 3\]"),
         (np.full((4, 64), np.nan, np.float32), "expected finite"),
-        (np.ones((1, 64), np.float32), "at least 2 public rows, and there are 1"),
+        (np.ones((1, 64), np.float32), "at least 2 public rows, but there are 1"),
     ],
 )
 def test_a_public_file_that_does_not_fit_is_refused(digits, tmp_path, content, words):

@@ -223,8 +223,8 @@ def test_federation_of_mnist_as_in_the_paper(mnist: Dataset) -> None:
         ([], "0 clients"),
         ([[0], []], "client 1 has no examples"),
         ([[0], [1442]], "client 1 has an example index outside"),
-        ([[0, 1], [1]], "client 1 has an example that is dealt twice"),
-        ([[5, 5]], "client 0 has an example that is dealt twice"),
+        ([[0, 1], [1]], "client 1 has an example that occurs twice"),
+        ([[5, 5]], "client 0 has an example that occurs twice"),
     ],
 )
 def test_partitions_that_cannot_be_stacked(digits: Dataset, parts: list[list[int]], words: str) -> None:

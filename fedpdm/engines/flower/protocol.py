@@ -1,7 +1,7 @@
-"""What server and client say to each other, and how it travels in Flower's records.
+"""The messages between server and client, and their form in Flower's records.
 
-A meeting asks a node who it is, a request is one round's work for one client, a reply its message or a refusal by a code of a
-closed list. Vectors travel as the bytes of `fedpdm.compression.wire`, never as pickled arrays.
+A meeting asks a node for its client number, a request is one round's work for one client, and a reply is its message or a
+refusal by a code of a closed list. Vectors travel as the bytes of `fedpdm.compression.wire`, never as pickled arrays.
 """
 
 import hashlib
@@ -31,50 +31,50 @@ __all__ = [
 ]
 
 PROTOCOL = 2
-LAST_ROUND = 2**31 - 2  # rounds are 32-bit numbers on the way
+LAST_ROUND = 2**31 - 2  # rounds travel as 32-bit numbers
 LONGEST_OFFER = 4 * 2**20  # characters of a job that a server offers
 _RECORD, _VECTORS, _WIRE = "fedpdm", "vectors", "fedpdm.wire"
 _DIGEST, _MESSAGE = re.compile(r"[0-9a-f]{64}"), re.compile(r"(?:[0-9a-f]{32})?")
 
-# Every refusal of a client that a server can see. None of the codes and none of the texts depends on a row; what a refusal
-# was about in detail stays in the node's own log.
+# All refusals of a client that a server can see. No code and no text depends on a row; the details of a refusal stay in the
+# node's own log.
 REFUSALS: dict[str, str] = {
     "malformed": "The request is not one that this release of fedpdm makes.",
     "client": "The request is for another client.",
     "job": "This client has not approved the job.",
     "schema": "This client's table has another schema than the job.",
-    "settings": "The job's settings contradict each other, void its bound, or are out of bounds.",
+    "settings": "The job's settings contradict each other, break its bound, or are out of bounds.",
     "algorithm": "This client's policy does not allow the job's algorithm.",
     "mechanism": "This client's policy does not allow the job's mechanism.",
     "mode": "This client's policy does not allow the job's mode, or noise cannot be made exact in it.",
     "map": "This client's policy does not allow the job's feature map, its options or its seed.",
     "noise": "This client's policy asks for more noise, or for noise that is drawn securely.",
     "steps": "This client's policy allows fewer local steps.",
-    "step-size": "This client's policy allows smaller steps only.",
+    "step-size": "This client's policy allows only smaller steps.",
     "radius": "This client's policy does not allow the job's radius.",
-    "clip": "This client's policy allows a smaller clip only.",
+    "clip": "This client's policy allows only a smaller clip.",
     "rounds": "This client's policy allows fewer rounds.",
     "slots": "This client's policy allows fewer slots.",
     "evaluation": "This client's policy does not allow this evaluation, or the job has none.",
     "participations": "The job, or this client's policy, allows no further participation.",
     "jobs": "This client's policy allows no further job.",
-    "budget": "This client's budget does not hold the release.",
-    "spent": "The round was paid for, but its message was lost: it is not made again.",
+    "budget": "This client's budget is too small for the release.",
+    "spent": "The round was spent, but its message was lost: it is not made again.",
     "repeat": "The round was answered, for another request: a round is answered once.",
     "order": "The round is over: this client has answered a later one.",
     "state": "Server and client disagree about the last message that was used: one of the two is an old copy.",
     "model": "The model is damaged, not finite, or too large for exact noise.",
     "roster": "This client's policy does not approve the cohort: its members, its size, or who may collude or drop out.",
-    "sum": "The step does not belong to a secure sum that this client takes part in, or was taken already.",
-    "rate": "This client has had as many requests or refusals today as its policy allows.",
+    "sum": "The step does not belong to a secure sum of this client, or is a repetition.",
+    "rate": "This client has reached the day's limit of requests or refusals in its policy.",
     "disk": "This client's policy allows no more bytes on disk.",
     "busy": "Another process works for this client.",
-    "node": "Something is wrong at the node; its own log says what.",
+    "node": "The node has an error; its own log has the details.",
 }
 
 
 class Refused(UserError):
-    """A request that a client does not fulfil, or a reply that the server does not take: a name to count by, and a reason."""
+    """A request that a client refuses, or a reply that the server does not use: a name to count by, and a reason."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
@@ -85,7 +85,7 @@ class Refused(UserError):
 
 
 class Meeting(NamedTuple):
-    """What a node is asked when the server meets it."""
+    """The server's first message to a node."""
 
     job: str  # the job's digest
     offer: str = ""  # the job's file, for clients that take any job within their limits
@@ -107,29 +107,29 @@ class Request(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """A client's message, or why there is none."""
+    """A client's message, or the reason for its absence."""
 
     job: str
     round: int
     client: int
-    message: str = ""  # its name, by which the server acknowledges it
+    message: str = ""  # its name, with which the server acknowledges it
     refused: str = ""  # a key of REFUSALS
     reason: str = ""
     vectors: bytes = b""
 
     @classmethod
     def of(cls, request: Request, vectors: bytes) -> Self:
-        """The reply that carries `vectors`, named after its content."""
+        """Make the reply with these `vectors`, named after its content."""
         return cls(*request[1:4], message=_digest(*request[1:4], vectors), vectors=vectors)
 
     @property
     def genuine(self) -> bool:
-        """Whether the name is that of the content."""
+        """Whether the name fits the content."""
         return self.message == _digest(self.job, self.round, self.client, self.vectors)
 
 
 class Introduction(NamedTuple):
-    """What a node says about itself when the server meets it. Nothing of it comes from its rows, not even their number."""
+    """A node's answer to the server's first message. Nothing in it comes from its rows, not even their number."""
 
     client: int
     refused: str = ""
@@ -141,8 +141,20 @@ Said = TypeVar("Said", Meeting, Request, Reply, Introduction)
 
 
 def is_digest(text: str) -> bool:
-    """Whether a job may be called so; anything else is no name of a job, nor of a file.
+    """Tell whether a text is a job's digest; anything else names neither a job nor a file.
 
+    Parameters
+    ----------
+    text : str
+        The text.
+
+    Returns
+    -------
+    bool
+        True for 64 hexadecimal digits.
+
+    Examples
+    --------
     >>> is_digest("0" * 64), is_digest("../state"), is_digest("")
     (True, False, False)
     """
@@ -155,7 +167,18 @@ def _digest(*parts: Any) -> str:
 
 
 def pack(value: Meeting | Request | Reply | Introduction) -> RecordDict:
-    """As Flower sends it."""
+    """Turn a message into Flower's records.
+
+    Parameters
+    ----------
+    value : Meeting, Request, Reply or Introduction
+        The message.
+
+    Returns
+    -------
+    RecordDict
+        The records.
+    """
     fields = value._asdict()
     vectors = fields.pop("vectors", b"")
     records = RecordDict({_RECORD: ConfigRecord({"protocol": PROTOCOL, **fields})})
@@ -165,7 +188,25 @@ def pack(value: Meeting | Request | Reply | Introduction) -> RecordDict:
 
 
 def unpack(kind: type[Said], records: RecordDict) -> Said:
-    """The value in Flower's records, every field of its type and in bounds; anything else is Refused as "malformed"."""
+    """Read a message from Flower's records; every field must have its type and its bounds.
+
+    Parameters
+    ----------
+    kind : type
+        Meeting, Request, Reply or Introduction.
+    records : RecordDict
+        The records.
+
+    Returns
+    -------
+    Meeting, Request, Reply or Introduction
+        The message.
+
+    Raises
+    ------
+    Refused
+        With the code "malformed".
+    """
     try:
         fields = dict(records.config_records[_RECORD])
     except KeyError:
@@ -183,7 +224,18 @@ def unpack(kind: type[Said], records: RecordDict) -> Said:
 
 
 def check_meeting(meeting: Meeting) -> None:
-    """Refuse what no server of ours asks."""
+    """Refuse a meeting that no server of this package sends.
+
+    Parameters
+    ----------
+    meeting : Meeting
+        The message.
+
+    Raises
+    ------
+    Refused
+        With the code "malformed".
+    """
     if not (isinstance(meeting.job, str) and is_digest(meeting.job)):
         raise Refused("malformed", "Expected the job to be named by its digest, 64 hexadecimal digits.")
     if not (isinstance(meeting.offer, str) and len(meeting.offer) <= LONGEST_OFFER):
@@ -191,7 +243,18 @@ def check_meeting(meeting: Meeting) -> None:
 
 
 def check_request(request: Request) -> None:
-    """Refuse what no server of ours asks: before anything is looked up, written or quoted."""
+    """Refuse a request that no server of this package sends, before anything is looked up, written or quoted.
+
+    Parameters
+    ----------
+    request : Request
+        The message.
+
+    Raises
+    ------
+    Refused
+        With the code "malformed".
+    """
     if not (isinstance(request.job, str) and is_digest(request.job)):
         raise Refused("malformed", "Expected the job to be named by its digest, 64 hexadecimal digits.")
     if request.task not in ("train", "evaluate"):
@@ -201,6 +264,6 @@ def check_request(request: Request) -> None:
         if type(value) is not int or not 0 <= value <= LAST_ROUND:
             raise Refused("malformed", f"Expected {name} to be a whole number from 0 to {LAST_ROUND}.")
     if not (isinstance(request.accepted, str) and _MESSAGE.fullmatch(request.accepted)):
-        raise Refused("malformed", "Expected the accepted message to be named by 32 hexadecimal digits, or by nothing.")
+        raise Refused("malformed", "Expected the name of the accepted message to be 32 hexadecimal digits, or empty.")
     if not isinstance(request.vectors, bytes):
         raise Refused("malformed", "Expected the vectors as bytes.")

@@ -1,8 +1,8 @@
-"""What clients keep, on disk: for federations whose states do not fit into memory.
+"""The clients' states on disk, for federations whose states do not fit into memory.
 
-A log of records of one size, each the number of a client and its state. A new state is appended; the last record of a client
-counts, and a client without one has the state that all begin with. So nothing is stored for clients that never took part, a
-log that is cut to an earlier length is the store of that time, and a crash costs nothing but what was not yet complete.
+The store is a log of records of one size, each the number of a client and its state. A new state is appended; the last record
+of a client counts, and a client without a record has the first state. So clients that never took part need no space, a log that
+is cut to an earlier length is the store of that time, and a crash loses only an incomplete record.
 """
 
 import os
@@ -29,7 +29,7 @@ class ClientStore:
     first : pytree of arrays
         The state of a client that never took part.
     path : Path, optional
-        The log; one that is there is gone on with. None: a temporary file that goes with this object.
+        The log; an existing one is continued. None: a temporary file that is removed with this object.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class ClientStore:
         self.cut(os.fstat(self._file.fileno()).st_size // self._record.itemsize)
 
     def read(self, clients: np.ndarray) -> Any:
-        """The states of these clients, stacked."""
+        """Return the states of these clients, stacked."""
         places = self._last[clients]
         known = np.flatnonzero(places >= 0)
         stacked = [np.broadcast_to(leaf, (len(clients), *leaf.shape)).copy() for leaf in self._first]
@@ -62,9 +62,9 @@ class ClientStore:
         return jax.tree.unflatten(self._tree, stacked)
 
     def append(self, clients: np.ndarray, states: Any) -> None:
-        """Take new states of these clients, which are all different."""
+        """Add new states of these clients, which are all different."""
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(states)]
-        for place, client in enumerate(clients):  # one at a time: states may be large
+        for place, client in enumerate(clients):  # one by one: states may be large
             record = np.empty((), self._record)
             record["client"] = client
             for i, leaf in enumerate(leaves):
@@ -75,23 +75,23 @@ class ClientStore:
         self.length += len(clients)
 
     def sync(self) -> None:
-        """Make sure that what was appended outlives a loss of power."""
+        """Make sure that all records survive a loss of power."""
         os.fsync(self._file.fileno())
 
     def cut(self, length: int) -> None:
-        """Go back to the store as it was when it held so many records."""
+        """Go back to the store with this number of records."""
         size = os.fstat(self._file.fileno()).st_size
         if length * self._record.itemsize > size:
             raise UserError(
-                f"What the clients keep is not all there: {size // self._record.itemsize} of {length} records in "
-                f"{self._file.name}. Bring the file back, or begin again."
+                f"The clients' states are incomplete: {size // self._record.itemsize} of {length} records in "
+                f"{self._file.name}. Restore the file, or begin again."
             )
         self._file.truncate(length * self._record.itemsize)
         self._file.seek(0, os.SEEK_END)
         self.length = length
         self._last[:] = -1
         if length:
-            self._last[np.asarray(self._mapped()["client"])] = np.arange(length)  # the last one of a client stays
+            self._last[np.asarray(self._mapped()["client"])] = np.arange(length)  # the last record of a client counts
 
     def _mapped(self) -> np.ndarray:
         return np.memmap(self._file, self._record, "r", shape=(self.length,))

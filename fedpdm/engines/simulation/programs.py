@@ -5,8 +5,8 @@ again for each setting. This module takes these numbers out and passes them as a
 same text share one executable: within a process, and between processes through JAX's cache on disk. Everything that decides the
 shape of the work (sizes, numbers of steps, which algorithm) stays in the program.
 
-The module reads and rewrites jaxprs, which JAX does not promise to keep. `FENCE` therefore names the versions that it knows.
-With another version, or with FEDPDM_SHARED_PROGRAMS=0, every program is compiled as it is: the results are the same.
+The module reads and rewrites jaxprs, whose form JAX may change. `FENCE` therefore names the versions that it knows. With
+another version, or with FEDPDM_SHARED_PROGRAMS=0, every program is compiled separately: the results are the same.
 """
 
 import time
@@ -23,10 +23,10 @@ from fedpdm.native.fence import Fence
 __all__ = ["FENCE", "Program", "shared_program"]
 
 FENCE = Fence(
-    "Sharing compiled programs", "FEDPDM_SHARED_PROGRAMS", "jax", (0, 8), (0, 10), "every setting is compiled for itself"
+    "Sharing compiled programs", "FEDPDM_SHARED_PROGRAMS", "jax", (0, 8), (0, 10), "every setting is compiled separately"
 )
 _INLINED = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat")
-_MOST = 64  # executables that are kept in memory
+_MOST = 64  # executables in memory
 _compiled: dict[tuple[str, tuple[int, ...]], Any] = {}
 
 
@@ -48,7 +48,7 @@ def shared_program(function: Callable[..., Any], args: tuple[Any, ...], donate: 
     args : tuple
         Arguments of the shapes and types of later calls.
     donate : tuple of int
-        Places of arguments whose memory the call may reuse.
+        Positions of arguments whose memory the call may reuse.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def _is_number(atom: Any) -> bool:
 
 
 def _branches(eqn: JaxprEqn) -> list[ClosedJaxpr]:
-    """The programs inside an equation, in the order in which `_evaluate` goes through them."""
+    """Return the programs inside an equation, in the order of `_evaluate`."""
     if eqn.primitive.name == "while":
         return [eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]]
     if eqn.primitive.name == "cond":
@@ -104,7 +104,7 @@ def _closed(jaxpr: Any) -> ClosedJaxpr:
 
 
 def _numbers(closed: ClosedJaxpr) -> Iterator[Any]:
-    """The numbers of a program, captured arrays and scalar literals, in the order of `_evaluate`."""
+    """Yield the numbers of a program, captured arrays and scalar literals, in the order of `_evaluate`."""
     yield from closed.consts
     for eqn in closed.jaxpr.eqns:
         yield from (np.asarray(atom.val, atom.aval.dtype) for atom in eqn.invars if _is_number(atom))  # pyright: ignore
@@ -113,7 +113,7 @@ def _numbers(closed: ClosedJaxpr) -> Iterator[Any]:
 
 
 def _evaluate(closed: ClosedJaxpr, numbers: Iterator[Any], *args: Any) -> list[Any]:
-    """Run a program on arguments; `numbers` gives back, one after the other, what `_numbers` took out of it."""
+    """Run a program on arguments; `numbers` gives back, one by one, the numbers that `_numbers` took out."""
     jaxpr = closed.jaxpr
     values: dict[Var, Any] = dict(zip(jaxpr.constvars, [next(numbers) for _ in closed.consts], strict=True))
     values |= dict(zip(jaxpr.invars, args, strict=True))
@@ -143,7 +143,7 @@ def _apply(eqn: JaxprEqn, operands: list[Any], numbers: Iterator[Any]) -> list[A
         params["cond_nconsts"] += len(own[0])
         params["body_nconsts"] += len(own[1])
     elif name == "cond":
-        # Branches take the same operands, so each is handed the numbers of all.
+        # Branches take the same operands, so each gets the numbers of all.
         flat = [number for part in own for number in part]
         operands = [operands[0], *flat, *operands[1:]]
         params["branches"] = tuple(_lifted(closed, i, own, everything=True) for i, closed in enumerate(inner))
@@ -161,7 +161,7 @@ def _apply(eqn: JaxprEqn, operands: list[Any], numbers: Iterator[Any]) -> list[A
 
 
 def _lifted(closed: ClosedJaxpr, place: int, own: list[list[Any]], everything: bool = False) -> ClosedJaxpr:
-    """The program with its numbers as first arguments; with `everything`, the numbers of all programs beside it too."""
+    """Return the program with its numbers as first arguments; with `everything`, the numbers of all programs beside it too."""
     before = sum(len(part) for part in own[:place]) if everything else 0
     count = sum(len(part) for part in own) if everything else len(own[place])
     shapes = [jax.ShapeDtypeStruct(np.shape(n), n.dtype) for part in (own if everything else [own[place]]) for n in part]

@@ -1,7 +1,6 @@
-"""The simulator: all clients in one process, mapped over with vmap, many rounds per call.
+"""The simulator: all clients in one process, vectorised with vmap, many rounds per call.
 
-It adds nothing to the algorithm but the gather and scatter of the clients' states around `client_round` and
-`server_round`, and the measurements.
+It adds only the gather and scatter of the clients' states around `client_round` and `server_round`, and the measurements.
 """
 
 import math
@@ -32,14 +31,14 @@ __all__ = ["ReleaseLedger", "Roster", "Schedule", "Simulation", "SimulationState
 
 
 class ReleaseLedger(Protocol):
-    """What a simulation asks before every release; it is open (`with`) while the simulation runs."""
+    """A simulation asks it before every release; it is open (`with`) while the simulation runs."""
 
     def grant(self, start: int, roster: Roster) -> Roster:
-        """Record the releases of the rounds from `start` on, before they are computed; returns who may take part."""
+        """Record the releases of the rounds from `start` on, before they are computed; return who may take part."""
         ...
 
     def summary(self) -> dict[str, Any]:
-        """The guarantee, from what was recorded."""
+        """Return the guarantee, from the recorded releases."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -88,11 +87,11 @@ class Simulation:
 
     @property
     def devices(self) -> int:
-        """How many devices share the participants of a round."""
+        """The number of devices that share the participants of a round."""
         return self._mesh.size if self._mesh else 1
 
     def restart(self, seed: int) -> None:
-        """Begin again with another seed; what was compiled serves again.
+        """Begin again with another seed; compiled programs are used again.
 
         A simulation with a ledger refuses: the ledger would take the new releases for the old ones.
         """
@@ -128,17 +127,17 @@ class Simulation:
         return tail_average(self.state.tail_sum, self.model, self.round, self._tail_start)
 
     def run(self) -> Iterator[dict[str, Any]]:
-        """Train to the end; yields one row of measurements per round."""
+        """Train to the end; yield one row of measurements per round."""
         while not self.done:
             yield from self.advance()
 
     def advance(self) -> list[dict[str, Any]]:
-        """Run to the next boundary (a multiple of `diagnose_every`); returns one row per round.
+        """Run to the next boundary (a multiple of `diagnose_every`); return one row per round.
 
         Raises
         ------
         DivergedError
-            When a message or the model became NaN or infinite; the state is then of no use any more.
+            If a message or the model became NaN or infinite; the state cannot be used any more.
         """
         s = self.schedule
         start = self.round
@@ -162,16 +161,16 @@ class Simulation:
         return rows
 
     def _stop_if_converged(self, stationarity: float) -> None:
-        """P is a sum over clients; models far from zero have larger steps."""
+        """Stop if P is small: it is a sum over clients, and models far from zero have larger steps."""
         limit = self.schedule.tolerance * self.federation.clients * (1 + float(np.sum(self.model**2)))
         self.converged = stationarity <= limit and self.schedule.tolerance > 0
 
     def sync(self) -> None:
-        """Before the state is kept for later: make sure that what it relies on is on disk."""
+        """Make sure that the files behind the state are on disk, before the state is stored."""
         self.window.sync()
 
     def diagnose(self) -> dict[str, float]:
-        """Objective F(x0) and stationarity measure P, over all clients' training data; of cohorts the objective alone."""
+        """Compute the objective F(x0) and, without cohorts, the stationarity measure P, over all clients' training data."""
         measures, arguments = self.schedule.measures_stationarity, (self.state, self.window.data)
         diagnose = self._compile("diagnose", partial(diagnosis, self.setup, measures), *arguments)
         names = ("objective", "stationarity") if measures else ("objective",)
@@ -179,10 +178,10 @@ class Simulation:
         return {name: float(f"{value:.7g}") for name, value in found}
 
     def restore(self, state: SimulationState, round_index: int, store: Path | None = None) -> None:
-        """Go on from an earlier state: after `round_index` rounds.
+        """Continue from an earlier state, after `round_index` rounds.
 
-        `store` is the file of what clients keep where they are too many; it is the one that the state was made with, and from
-        now on in use.
+        `store` is the file of the clients' states, if they are too many for memory. It must belong to this state, and is used
+        from now on.
         """
         self.state = jax.tree.map(jnp.asarray, state)
         self.window.restore(int(self.state.stored), store)
@@ -199,12 +198,12 @@ class Simulation:
         return counts
 
     def _decide(self, start: int, stop: int) -> None:
-        """Settle who takes part in rounds start..stop-1."""
+        """Decide who takes part in rounds start..stop-1."""
         if self.ledger:
             self._roster[start:stop] = self.ledger.grant(start, self._roster[start:stop])
 
     def _who(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Chosen clients and who of them takes part, for rounds start..stop-1, padded to the length of a chunk."""
+        """Return the chosen clients and who of them takes part, for rounds start..stop-1, padded to the length of a chunk."""
         self._decide(start, stop)
         rows = self._roster[start:stop]
         rows += [rows[-1]] * (self.schedule.chunk - len(rows))
@@ -212,15 +211,15 @@ class Simulation:
 
     @property
     def test(self) -> TestSet:
-        """The examples that the model is tested with."""
+        """The test examples."""
         return TestSet(*self._test)
 
     def test_accuracy(self, model: np.ndarray) -> float:
-        """Test accuracy of any model of this problem."""
+        """Return the test accuracy of any model of this problem."""
         return self.test.accuracy(self.setup.problem, model)
 
     def steadiness(self) -> dict[str, np.ndarray]:
-        """How far every coefficient can be trusted: see `fedpdm.engines.simulation.steadiness`."""
+        """Return how far every coefficient can be trusted: see `fedpdm.engines.simulation.steadiness`."""
         count = max(self.round - self._tail_start, 0)
         local, signs = np.asarray(self.state.local_models), np.asarray(self.state.tail_signs)
         return steadiness(self.model, local, signs, count, float(self.state.noise))
@@ -246,7 +245,7 @@ class Simulation:
     def _compile(
         self, name: object, function: Callable[..., Any], *args: Any, donate: tuple[int, ...] = ()
     ) -> Callable[..., Any]:
-        """Compile ahead of time, once, so that compile time and run time can be told apart."""
+        """Compile ahead of time, once, so that compile time and run time are measured separately."""
         if name not in self._compiled:
             program = shared_program(function, args, donate)
             self._compiled[name] = program.call

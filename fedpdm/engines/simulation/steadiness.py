@@ -1,7 +1,7 @@
-"""How far a coefficient can be trusted: whether its sign and its selection held, and whether noise alone could explain it.
+"""How far a coefficient can be trusted: whether its sign and its selection stayed, and whether noise alone could explain it.
 
-Everything here is computed from models that were released: the global model of the last rounds, and the clients' solutions
-behind the noise. So it costs no privacy.
+Everything here is computed from released models: the global model of the last rounds, and the clients' noised solutions. So it
+costs no privacy.
 """
 
 from typing import Any
@@ -14,8 +14,20 @@ Z = 1.96  # standard deviations that noise alone reaches in one case of twenty
 
 
 def contrasts(model: Any) -> Any:
-    """What a reader is shown of a model [..., classes, features]: with two classes the difference of their rows, else all.
+    """Return the coefficients that a report shows: with two classes the difference of their rows, else all.
 
+    Parameters
+    ----------
+    model : array
+        [..., classes, features].
+
+    Returns
+    -------
+    array
+        [..., 1 or classes, features].
+
+    Examples
+    --------
     >>> contrasts(np.array([[1.0, 2.0], [4.0, 2.0]])).tolist()
     [[3.0, 0.0]]
     """
@@ -25,28 +37,28 @@ def contrasts(model: Any) -> Any:
 def steadiness(
     model: np.ndarray, local_models: np.ndarray, tail_signs: np.ndarray, rounds: int, sigma: float
 ) -> dict[str, np.ndarray]:
-    """Shares in [0, 1] and flags, each of the shape of `contrasts(model)`.
+    """Return shares in [0, 1] and flags, each of the shape of `contrasts(model)`.
 
     Parameters
     ----------
     model : ndarray
         [classes, features] the last global model.
     local_models : ndarray
-        [clients, classes, features] the clients' last solutions, behind the noise; empty if they were not kept.
+        [clients, classes, features] the clients' last noised solutions; empty if they were not stored.
     tail_signs : ndarray
         [2, ...] in how many of the last rounds each coefficient was above 0, and below.
     rounds : int
-        How many rounds these are; none where a run ended before its tail.
+        The number of these rounds; 0 if a run ended before its tail.
     sigma : float
         Standard deviation of the noise in a coordinate of the mean of the last messages; 0 without noise.
 
     Returns
     -------
     dict
-        "sign_rounds": share of the last rounds with the sign of now; "selected_rounds": with any (both left out without such
-        rounds); "sign_clients": share of the clients whose own solution has that sign (left out if they are not known);
-        "noise": 1 where noise alone could explain the coefficient: it is within 1.96 standard deviations of the noise, or its
-        sign held in fewer than 95 % of the rounds.
+        "sign_rounds": share of the last rounds with the present sign; "selected_rounds": with any sign (both left out without
+        such rounds); "sign_clients": share of the clients whose own solution has that sign (left out if unknown); "noise": 1 if
+        noise alone could explain the coefficient: it is within 1.96 standard deviations of the noise, or its sign stayed in
+        fewer than 95 % of the rounds.
     """
     shown = np.asarray(contrasts(model))
     sign = np.sign(shown)

@@ -1,8 +1,8 @@
 """The cells of a table as the public schema reads them: each by itself.
 
-The type that a file gives a column may depend on a single row: one word makes a Parquet or NumPy column of numbers one of
-words, one missing value makes whole numbers floats. So the type decides nothing here. A cell has one meaning, whether it is the
-number 7, the number 7.0 or the word "7.0", and whatever the other cells of its column are.
+The type of a column in a file may depend on a single row: one word turns a Parquet or NumPy column of numbers into one of
+words, one missing value turns whole numbers into floats. So the type decides nothing here. The number 7, the number 7.0 and the
+word "7.0" have the same meaning, and the other cells of the column do not matter.
 """
 
 import re
@@ -24,8 +24,22 @@ _ALIKE = _TRUTH | {number: word for word, number in _TRUTH.items()}  # a truth v
 
 
 def column_of(name: str, array: np.ndarray) -> "polars.Series":
-    """A NumPy array as a column; what is neither number nor text is missing.
+    """Turn a NumPy array into a column; a value that is neither number nor text is missing.
 
+    Parameters
+    ----------
+    name : str
+        The name of the column.
+    array : ndarray
+        [rows] of any type.
+
+    Returns
+    -------
+    polars.Series
+        The column.
+
+    Examples
+    --------
     >>> column_of("x", np.array([1.5, "a"])).to_list()
     ['1.5', 'a']
     """
@@ -35,7 +49,7 @@ def column_of(name: str, array: np.ndarray) -> "polars.Series":
     if kind in "iufb":
         return pl.Series(name, array)
     if kind == "c":
-        return pl.Series(name, np.where(array.imag == 0, array.real, np.inf))  # no number of a table
+        return pl.Series(name, np.where(array.imag == 0, array.real, np.inf))  # a table has no complex numbers
     if kind == "U":
         return pl.Series(name, array.tolist(), pl.String)
     if kind == "S":
@@ -44,12 +58,12 @@ def column_of(name: str, array: np.ndarray) -> "polars.Series":
 
 
 def numbers_of(column: "polars.Series") -> tuple["polars.Series", np.ndarray]:
-    """The cells as numbers (null: missing), and which of them are neither numbers nor missing.
+    """Read the cells as numbers (null: missing), and mark those that are neither numbers nor missing.
 
     Parameters
     ----------
     column : polars.Series
-        Of whatever type.
+        A column of any type.
 
     Returns
     -------
@@ -71,14 +85,19 @@ def numbers_of(column: "polars.Series") -> tuple["polars.Series", np.ndarray]:
 
 
 def words_of(column: "polars.Series", declared: Iterable[str]) -> "polars.Series":
-    """The cells as words; null where a value is missing. The number 7.0 and the words "7.0" and "7" are the level "7".
+    """Read the cells as words; null is missing. The number 7.0 and the words "7.0" and "7" are the level "7".
 
     Parameters
     ----------
     column : polars.Series
-        Of whatever type.
+        A column of any type.
     declared : iterable of str
-        Levels or classes of the schema. A word that is one of them stays as it is written.
+        Levels or classes of the schema. Such a word stays as it is written.
+
+    Returns
+    -------
+    polars.Series
+        The words.
     """
     declared = set(declared)
     words = _number_words(column) if column.dtype.is_numeric() else _text(column)
@@ -101,7 +120,7 @@ def _number_words(column: "polars.Series") -> "polars.Series":
 
 
 def _level(word: str, declared: set[str]) -> str | None:
-    """The level that a word stands for that is none: as it would look in a column of numbers, or of truth values."""
+    """Return the level that another word means: as it would look in a column of numbers, or of truth values."""
     if _NUMBER.fullmatch(word):
         plain = number_word(float(word) or 0.0)  # -0 is 0
     elif word.lower() in _TRUTH:
@@ -112,7 +131,7 @@ def _level(word: str, declared: set[str]) -> str | None:
 
 
 def _text(column: "polars.Series") -> "polars.Series":
-    """The cells as text without spaces around it; null where there is none, or where the type has no text."""
+    """Return the cells as text without spaces around it; null if there is none, or if the type has no text."""
     import polars as pl
 
     if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Null):
