@@ -1,11 +1,17 @@
-"""Docstrings of the public names are complete in every room."""
+"""Docstrings of the public names are complete in every room, and sentences are plain."""
 
 import ast
+import re
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "fedpdm"
+DOCS = PACKAGE.parent / "docs"
 NO_RESULT = (None, "None")
 HELP = "cli"  # the docstring of a command is its `--help`, where the options describe themselves
+QUAINT = re.compile(
+    r"\blest\b|\bif so told\b|\bgone on with\b|\bone's own\b|\bwhoever\b|\bread off\b|(?:^|\"\"\"|\. )What an? ",
+    re.MULTILINE,
+)
 
 
 def public(tree: ast.Module) -> set[str]:
@@ -54,6 +60,21 @@ def test_a_function_without_sections_is_found():
     (node,) = ast.parse('def double(x: float) -> float:\n    """Double a number."""\n    return 2 * x\n').body
     assert isinstance(node, ast.FunctionDef)
     assert missing(node) == ["Parameters", "Returns"]
+
+
+def test_sentences_are_plain():
+    """docs/developer/style.md names these words as bad examples; results are written by studies."""
+    pages = [page for page in DOCS.rglob("*.md") if page.name != "style.md" and "results" not in page.parts]
+    found = []
+    for path in (*sorted(PACKAGE.rglob("*.py")), *sorted(pages), PACKAGE.parent / "README.md"):
+        found += [f"{path.name}: {match[0].strip()!r}" for match in QUAINT.finditer(path.read_text(encoding="utf-8"))]
+    assert not found, "reword these sentences (docs/developer/style.md):\n" + "\n".join(found)
+
+
+def test_a_sentence_that_is_not_plain_is_found():
+    assert QUAINT.search("The room is small. What a client keeps is large.")
+    assert QUAINT.search("Lock it, lest somebody opens it.")
+    assert not QUAINT.search("Read the rows of the file.")
 
 
 def test_the_files_of_make_quick_exist():

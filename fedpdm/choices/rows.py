@@ -1,4 +1,4 @@
-"""The rows of the tables: what a choice says about itself, for every kind of choice."""
+"""The rows of the tables: the description of a choice, for every kind of choice."""
 
 import importlib
 from collections.abc import Callable, Mapping

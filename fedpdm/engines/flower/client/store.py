@@ -216,7 +216,7 @@ def _add_columns(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def _private(folder: Path) -> Iterator[None]:
-    """Let only the owner read new files in the folder, whoever made the folder and whatever the umask is."""
+    """Let only the owner read new files in the folder, for every umask and every owner of the folder."""
     before = os.umask(0o077)
     try:
         folder.mkdir(parents=True, exist_ok=True)
