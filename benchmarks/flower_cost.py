@@ -3,8 +3,8 @@
     python benchmarks/flower_cost.py --repeat 7 --out docs/results/benchmarks/flower_cost.json
 
 Every figure is the median over new processes, in seconds of wall time and of the process's own CPU time (which says more on a
-machine that does other things too). "flower" is what Flower's own client process imports before it looks at a message; "ours"
-is all that comes on top of it, from the first import of fedpdm to the message that is ready to leave.
+machine that does other things too). "flower" is the import of Flower's own client process before it reads a message; "ours"
+is the time after it, from the first import of fedpdm to the finished message.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""kill -9 at random moments, again and again, in a federation of real Flower processes; then the books are checked.
+"""kill -9 at random moments, again and again, in a federation of real Flower processes; then all records are checked.
 
     python benchmarks/flower_faults.py --kills 50 --nodes 3 --out docs/results/benchmarks/flower_faults.json
 
@@ -124,7 +124,7 @@ class Trial:
         return (self.out / "summary.json").exists()
 
     def kill(self) -> None:
-        """One kill -9, of what is there to be killed."""
+        """Kill one of the running processes with SIGKILL."""
         paid = self._paid()
         if paid == self.paid:  # nothing has moved since the last kill; else nothing would ever be under way
             return
@@ -147,7 +147,7 @@ class Trial:
         self.paid = paid
 
     def _paid(self) -> int:
-        """Messages that clients have paid for so far."""
+        """Messages whose cost the clients have recorded so far."""
         return sum(count for _, count in self.spent())
 
     def spent(self) -> list[tuple[float, int]]:
@@ -186,7 +186,7 @@ class Trial:
         return bool(processes)
 
     def check(self) -> None:
-        """The books of every client."""
+        """Check the records of every client."""
         for client in range(self.nodes):
             if not (self.state(client) / "ledger.sqlite").exists():
                 continue

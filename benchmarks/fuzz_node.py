@@ -4,7 +4,7 @@
     python benchmarks/fuzz_node.py --introductions 10000 --out docs/results/benchmarks/introductions.json
 
 The requests are those of tests/flower/hostile_kit.py. They come in batches, each with a seed of its own; the file is written
-after every batch, and a run that was stopped goes on behind the last one. A difference ends the run with what was sent.
+after every batch, and a run that was stopped continues after the last one. A difference ends the run and prints the request.
 The second form sends this number of introductions with new jobs to one client, and prints the disk and memory that they took.
 """
 

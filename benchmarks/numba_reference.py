@@ -106,7 +106,7 @@ class Reference:
         self.rng, self.round = rng, 0
 
     def run(self, rounds: int) -> float:
-        """So many rounds, with the test accuracy after every tenth; returns the last one."""
+        """Run a number of rounds, with the test accuracy after every tenth; return the last one."""
         accuracy = 0.0
         for _ in range(rounds):
             self.round += 1

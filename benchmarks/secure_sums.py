@@ -222,7 +222,7 @@ def cost_of(members: int, words: int) -> dict[str, Any]:
 
 
 def scaled(rows: list[dict[str, Any]], words: int, members: int) -> dict[str, Any]:
-    """A larger cohort from two measured ones: what a member does is linear in its peers, but for the pieces, K times threshold.
+    """A larger cohort from two measured ones: a member's work is linear in its peers, but for the pieces, K times threshold.
 
     So CPU seconds are fitted by a + b K + c K^2 through no more than two points with a = 0; bytes by a line, which is exact.
     """

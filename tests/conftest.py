@@ -26,7 +26,7 @@ def random_federation(sizes: list[int], features: int = 5, classes: int = 3, see
     parts = [
         (rng.normal(size=(n, features)).astype("float32"), rng.integers(0, classes, n).astype("int32")) for n in [*sizes, 40]
     ]
-    # every class occurs, so that the number of classes is what was asked for
+    # every class occurs, so the number of classes is right
     parts[0][1][:classes] = np.arange(classes)[: len(parts[0][1])]
     test = parts.pop()
     return federation_from_arrays(parts, *test)
@@ -39,7 +39,7 @@ def small_federation() -> Federation:
 
 @pytest.fixture
 def registered() -> Iterator[Callable[[Choice], None]]:
-    """Register rows, and take them out after the test."""
+    """Register rows, and remove them after the test."""
     rows: list[Choice] = []
 
     def add(row: Choice) -> None:

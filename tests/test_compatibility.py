@@ -1,4 +1,4 @@
-"""The parts that read internals of JAX: known versions, a switch, and the plain path where they are closed."""
+"""The parts that read internals of JAX: known versions, a switch, and the plain path without them."""
 
 import re
 import tomllib

@@ -17,7 +17,7 @@ from fedpdm.estimator import FedPDMClassifier
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_compilation():
-    """Every fit compiles for its own shapes, which takes longer than to run: optimised code is not worth its while here."""
+    """Every fit compiles for its own shapes, which takes longer than to run: optimised code does not pay here."""
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)

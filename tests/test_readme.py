@@ -1,6 +1,6 @@
 """Every command and every piece of Python in the README and the docs is run.
 
-A block behind a comment `<!-- long: why -->` is not: there the options, the presets and the settings are checked.
+A block after a comment `<!-- long: why -->` is not run; its options, presets and settings are checked.
 """
 
 import re
@@ -30,7 +30,7 @@ def commands(text: str) -> list[list[str]]:
 
 
 def pages() -> list[Path]:
-    """README, then the pages in the order of the site, then whatever else is there."""
+    """README, then the pages in the order of the site, then all others."""
     nav = re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text())
     known = [DOCS / name for name in nav]
     others = [page for page in sorted(DOCS.rglob("*.md")) if page not in known]
@@ -41,7 +41,7 @@ SHOWN = {page: page.read_text(encoding="utf-8") for page in pages()}
 
 
 def is_pattern(words: list[str]) -> bool:
-    """Whether a word stands for something of the reader's own: STATE_DIR, RUN."""
+    """Whether a word is a placeholder for the reader's own value: STATE_DIR, RUN."""
     return any(re.fullmatch(r"[A-Z][A-Z_]+", word) for word in words)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def serve(run: Callable[[int], None], accuracy: Callable[[], float]) -> None:
-    """For every line with a number, run so many rounds and say how long they took; the accuracy goes to the standard error."""
+    """For every line with a number, run that many rounds and print the time; the accuracy goes to the standard error."""
     for line in sys.stdin:
         began = time.perf_counter()
         run(int(line))

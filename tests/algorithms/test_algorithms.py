@@ -76,7 +76,7 @@ def test_padding_does_not_matter(name):
     padded = simulation(name, participants=6)
     federation = padded.federation
     features = np.pad(federation.features, ((0, 0), (0, 0), (0, 0)))
-    features[np.arange(features.shape[1]) >= federation.sizes[:, None]] = 1e6  # what padding holds is never read
+    features[np.arange(features.shape[1]) >= federation.sizes[:, None]] = 1e6  # the values of padding are never read
     poisoned = Simulation(padded.setup, federation._replace(features=features), padded.schedule)
     list(plain.run())
     rows = list(poisoned.run())

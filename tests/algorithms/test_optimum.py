@@ -26,7 +26,7 @@ SIZES = (6, 15, 40, 140)
 
 
 def table(seed=0, columns=5):
-    """Clients of very different sizes whose rows differ, with columns that go together."""
+    """Clients of very different sizes whose rows differ, with correlated columns."""
     rng = np.random.default_rng(seed)
     mixed = np.eye(columns) + 0.8
     arrays = []
@@ -89,7 +89,7 @@ def test_rho_follows_the_residuals_and_comes_to_rest():
 
 @pytest.mark.parametrize("name", [row.name for row in ALGORITHMS.values()])
 def test_every_algorithm_takes_shares_in_its_means(name):
-    """A client with twice the share is as good as two clients that say the same; equal shares are no shares."""
+    """A client with twice the share equals two clients with the same messages; equal shares change nothing."""
     algorithm = ALGORITHMS.row(name).build(OPTIONS.get(name, {}))
     rng = np.random.default_rng(0)
     x0, solutions = jnp.asarray(rng.normal(size=(2, 3))), jnp.asarray(rng.normal(size=(2, 2, 3)))

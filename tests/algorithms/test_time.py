@@ -1,4 +1,4 @@
-"""The work of a local solve is the same whatever the rows."""
+"""The work of a local solve is the same for all rows."""
 
 from functools import partial
 
@@ -40,7 +40,7 @@ def rows(with_canary: bool) -> Examples:
 
 
 def stopping_early(problem, plan, examples, x0, weight, step_size):
-    """The loop as it was: it ends when the tolerance is reached."""
+    """The broken variant: a loop that ends when the tolerance is reached."""
     everything = examples.features[0], examples.labels[0], jnp.full(20, 1 / 20)
 
     def body(carry):
@@ -69,7 +69,7 @@ def test_all_steps_are_computed_and_the_result_is_that_of_stopping_early(with_ca
 
 
 def test_stopping_early_shows_the_rows() -> None:
-    """Negative control: the count that the test above looks at does tell the two data sets apart."""
+    """Negative control: the count of the test above distinguishes the two data sets."""
     seen = []
     for with_canary in (True, False):
         counted = Counted()

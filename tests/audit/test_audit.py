@@ -1,4 +1,4 @@
-"""The audit trips on what is broken, on purpose or by publication, and not on the sound mechanism."""
+"""The audit finds mechanisms that are broken, on purpose or as published, and finds no breach of the sound one."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The audit of secure sums: within Theorem S1's claim, and beyond it where noise is missing or duals are members' own."""
+"""The audit of secure sums: within Theorem S1's claim, and beyond it if noise is missing or members have their own duals."""
 
 import math
 

@@ -27,7 +27,7 @@ def test_the_replies_of_an_honest_node_are_the_same_whatever_the_row() -> None:
 
 
 def test_a_refusal_that_depends_on_a_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node that refuses rows that are not finite, as one might think it should."""
+    """The broken variant: a node that refuses rows that are not finite."""
     honest = client.load_examples
 
     def strict(source, *others):
@@ -82,7 +82,7 @@ def gradients(monkeypatch: pytest.MonkeyPatch, solver: Any, steps: int) -> list[
 
 
 def stopping_early(problem: Any, plan: Any, examples: Any, x0: Any, linear_term: Any, weight: float, step: Any, *_: Any) -> Any:
-    """The loop as it once was: it ends when the tolerance is reached."""
+    """The broken variant: a loop that ends when the tolerance is reached."""
     rows = examples.features[0], examples.labels[0], jnp.full(examples.labels.shape[1], 1 / examples.labels.shape[1])
 
     def body(carry: Any) -> Any:

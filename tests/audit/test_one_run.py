@@ -1,4 +1,4 @@
-"""Lower bounds from one run hold with their confidence, whatever the mechanism, and are large where something is wrong."""
+"""Lower bounds from one run hold with their confidence for any mechanism, and are large if something is wrong."""
 
 import math
 
@@ -52,7 +52,7 @@ def gaussian(rng, there):
 
 
 def all_or_nothing(rng, there):
-    """(0, 0.2)-DP, and its guesses depend on each other as much as they can: all are right, or none says anything."""
+    """(0, 0.2)-DP, and its guesses depend on each other as much as they can: all are right, or none is informative."""
     return there + 0.0 if rng.random() < 0.2 else rng.random(len(there))
 
 

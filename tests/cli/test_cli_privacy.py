@@ -79,7 +79,7 @@ def test_plan_solves_for_whatever_is_left_out():
         return json.loads(fedpdm("privacy", "plan", *flags, "--delta", "1e-4", "--json").stdout)["modes"]["linearised"]
 
     noise = solve("--epsilon", "1", "--participations", "60")
-    assert noise["add-remove"]["noise_multiplier"] == pytest.approx(24.7, rel=0.01)  # SPEC: R = 60, delta = 1e-4
+    assert noise["add-remove"]["noise_multiplier"] == pytest.approx(24.7, rel=0.01)  # R = 60, delta = 1e-4
     back = solve("--noise-multiplier", str(noise["add-remove"]["noise_multiplier"]), "--participations", "60")
     assert back["add-remove"]["epsilon"] == pytest.approx(1.0, rel=1e-6)
     assert back["replace-one"]["epsilon"] == pytest.approx(2.21, rel=0.01)

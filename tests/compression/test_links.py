@@ -1,4 +1,4 @@
-"""Sparse links end to end: the dense limit, what is held, what is counted, and what one example can do on a support."""
+"""Sparse links end to end: the dense limit, held coordinates, counted bytes, and the effect of one example on a support."""
 
 import functools
 
@@ -77,7 +77,7 @@ def test_all_coordinates_in_a_support_change_next_to_nothing():
     np.testing.assert_allclose(masked.message, whole.message, atol=1e-5)
 
 
-# --- The element-wise mean, and what happens where nobody sent. ---
+# --- The element-wise mean, and coordinates that nobody sent. ---
 
 
 def test_mean_is_over_those_who_sent_the_coordinate():
@@ -118,7 +118,7 @@ def test_nothing_moves_outside_of_a_support(kind, algorithm):
     ("algorithm", "own", "common"), [(scaffold(), "control", "control"), (feddyn(alpha=0.7), "slope", "slope")]
 )
 def test_what_the_server_sums_up_is_the_mean_of_what_the_clients_keep(algorithm, own, common, kind):
-    """Also where only some coordinates are sent: what is not told must not be kept."""
+    """Also if only some coordinates are sent: a change that is not sent must not stay in the state."""
     simulation = simulate(Links(kind, 0.3), algorithm, rounds=12, penalty=penalties.none())
     kept_by_clients = np.asarray(getattr(simulation.state.clients, own))
     np.testing.assert_allclose(np.asarray(getattr(simulation.state.server, common)), kept_by_clients.mean(axis=0), atol=1e-5)
@@ -135,7 +135,7 @@ def test_supports_change_with_the_round_and_are_uniform():
     assert public.sum() == 6
 
 
-# --- What is counted is what is sent. ---
+# --- The counted bytes are those that are sent. ---
 
 
 @pytest.mark.parametrize("values", ["float32", "float16", "int8"])
@@ -160,7 +160,7 @@ def test_counted_bytes_are_those_of_the_encoded_message(kind, values):
     "links", [Links(), Links("topk", 0.3), Links("shared-randk", 0.3, values="int8")], ids=lambda x: x.kind
 )
 def test_a_round_through_bytes_is_the_round(algorithm, links):
-    """And what is malformed, too large or not what was agreed is left out by name, while the round goes on."""
+    """Messages that are malformed, too large or not as agreed are left out by name, and the round continues."""
     federation = random_federation(SIZES, features=8)
     setup = Setup(Problem(softmax(), penalties.none()), algorithm, LocalPlan(4, 1, 0.3), links=links)
     x0 = jax.random.normal(KEY, (3, 8))

@@ -1,4 +1,4 @@
-"""Exactly k coordinates, the right ones, in whatever way the function is called."""
+"""Exactly k coordinates, the right ones, for every way to call the function."""
 
 from functools import partial
 

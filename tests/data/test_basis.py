@@ -35,7 +35,7 @@ def test_directions_are_those_of_the_covariance_half_whitened(rows):
 
 
 def test_a_basis_does_not_look_at_the_examples(digits):
-    """The same basis whatever rows are mapped, and every row by itself: it costs no privacy."""
+    """The basis does not depend on the mapped rows, and every row is mapped by itself: it costs no privacy."""
     names = digits.feature_names
     chosen = make_map("scattering", names, SMALL)
     check_one_example_at_a_time(chosen, digits.features[:5], names)

@@ -1,4 +1,4 @@
-"""Where raw files come from, and what happens to the ones that are wrong."""
+"""The sources of raw files, and wrong files."""
 
 import gzip
 import hashlib

@@ -358,7 +358,7 @@ def test_the_centre_takes_off_what_written_digits_have_in_common(digits):
 
 
 def test_whether_a_map_is_refused_does_not_depend_on_the_rows(digits):
-    """One row is not finite behind the map: the check tries rows of its own, and says nothing of this one."""
+    """One row is not finite after the map: the check uses made-up rows, and reveals nothing about this one."""
     from fedpdm.data.prepare import prepare
 
     config = load_config("demo", ["data.features=fourier", "data.scaling=none", "data.fourier_count=4"])

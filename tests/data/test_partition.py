@@ -1,4 +1,4 @@
-"""Partitions: every example exactly once, and what each of them promises besides."""
+"""Partitions: every example exactly once, and the further promises of each partition."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Federations whose states or data do not fit: brought in for the participants of a call only, with the same result."""
+"""Federations whose states or data do not fit into memory: only a call's participants are loaded, with the same result."""
 
 import json
 import os
@@ -28,7 +28,7 @@ SIZES = [int(n) for n in np.random.default_rng(0).integers(5, 20, 40)]
 
 
 class OnDemand:
-    """An array whose rows come from a function: what a federation of a million clients looks like."""
+    """An array whose rows come from a function, like the data of a federation of a million clients."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array, self.shape, self.dtype, self.read = array, array.shape, array.dtype, 0

@@ -1,4 +1,4 @@
-"""Programs that differ in numbers alone share one executable, and give what they would give by themselves."""
+"""Programs that differ only in numbers share one executable, with the same results as separate ones."""
 
 import jax
 import jax.numpy as jnp

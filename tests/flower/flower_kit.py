@@ -101,7 +101,7 @@ def make_nodes(folder: Path, policy: str = POLICY, clients: int = CLIENTS, job: 
 
 
 def give(node: Node, *jobs: Job) -> None:
-    """Let a node hold jobs, whatever its policy says of them: what it answers is decided at the request."""
+    """Let a node hold jobs that its policy may forbid: it decides at the request."""
     for job in jobs:
         path = node.state_dir / "jobs" / f"{job.digest}.toml"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A node never believes that less was spent than was, unless an operator says so with a reason."""
+"""A node never counts less than the true spending, unless an operator decides so with a reason."""
 
 import itertools
 import shutil
@@ -37,7 +37,7 @@ class Folder:
         self.seal = seal_of(self.source, None)
 
     def release(self, count: int = 1, job: str = "job", budget: Budget = BUDGET) -> float:
-        """Spend and keep messages as `answer` does; what the books then say was spent."""
+        """Spend and store messages as `answer` does; return the spending on record."""
         with open_store(self.state) as store, open_books(self.state, store, budget, self.seal) as ledger:
             done = len(store.messages(job))
             if not done:

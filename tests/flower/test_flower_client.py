@@ -1,4 +1,4 @@
-"""A client's answer: the simulator's result, its own policy, its own books."""
+"""A client's answer: the simulator's result, its own policy, its own ledger."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A hostile server: nothing that it sees depends on a row, unless it is noised and paid for."""
+"""A hostile server: nothing that it sees depends on a row, unless it is noised and recorded."""
 
 import os
 import stat
@@ -48,7 +48,7 @@ PAIRS, IN_ONE = 10_000, 50
 )
 @given(st.randoms(use_true_random=False))
 def test_neighbours_cannot_be_told_apart(draw: Random) -> None:
-    """Two data sets that differ in one row and whatever a server sends: codes, texts, sizes, files and ledgers are equal."""
+    """Two data sets that differ in one row: for every request, codes, texts, sizes, files and ledgers are equal."""
     pair = neighbours(draw)
     try:
         for _ in range(IN_ONE):
@@ -240,7 +240,7 @@ def _size(folder: Path) -> int:
 
 
 def test_disk_and_memory_stay_bounded_under_introductions_with_changing_settings(tmp_path: Path) -> None:
-    """Offers of ever new jobs, some within the limits: at most so many are kept, and beyond the day's limits nothing is."""
+    """Offers of new jobs, some within the limits: at most the allowed number is stored, and nothing beyond a day's limits."""
     policy = ANY_JOB.replace("refusals_per_day = 100000", "refusals_per_day = 60").replace(
         "introductions_per_day = 100000", "introductions_per_day = 150"
     )

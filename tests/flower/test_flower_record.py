@@ -1,4 +1,4 @@
-"""The record of a deployed run: its model can be named, applied, exported, reported, and its spending told."""
+"""The record of a deployed run: its model can be named, applied, exported and reported, and its spending shown."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""A node's rows: each is read by itself, whatever the type of its column, and no more of them count than there are slots."""
+"""A node's rows: each is read by itself, for any type of its column, and at most as many count as there are slots."""
 
 import itertools
 import math
@@ -87,7 +87,7 @@ def apart(read: Any, path: Path, rows: list[tuple[Any, ...]]) -> list[int]:
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
 def test_no_row_changes_how_another_one_is_read(ending: str, tmp_path: Path) -> None:
-    """Whatever it holds: its word makes a column of numbers one of words, its missing value whole numbers floats."""
+    """One row can turn a column of numbers into one of words, and whole numbers into floats by a missing value."""
     draw = Random(0)
     for _ in range(60):
         rows = [tuple(draw.choice(CELLS) for _ in range(3)) for _ in range(draw.randint(2, 6))]
@@ -95,7 +95,7 @@ def test_no_row_changes_how_another_one_is_read(ending: str, tmp_path: Path) -> 
 
 
 def test_a_type_that_decides_is_found(tmp_path: Path) -> None:
-    """The control: the reading of `fedpdm.data.tables`, which is for an owner's eyes, goes by the column's type."""
+    """The control: `fedpdm.data.tables`, whose messages only the owner sees, reads by the column's type."""
 
     def by_type(path: Path, schema: Schema) -> Rows:
         try:
@@ -117,7 +117,7 @@ def test_a_label_of_minus_zero_takes_no_other_with_it(tmp_path: Path) -> None:
 
 
 def test_the_type_of_an_array_says_nothing(tmp_path: Path) -> None:
-    """Arrays of any type with the same numbers are the same rows; what is no number spoils its own row."""
+    """Arrays of any type with the same numbers are the same rows; a value that is not a number damages its own row."""
     plain, seen = np.array([[0.5, 1], [2, 3], [0, 1]]), []
     for kind in (np.float64, np.float32, np.complex128, "U32", "S32"):
         for labels in (np.array([0, 1, 1]), np.array([0, 1, 1.5]), np.array(["0", "1", "x"])):

@@ -1,4 +1,4 @@
-"""The server: what it takes of what comes in, and what survives its process."""
+"""The server: the replies that it uses, and the state that survives its process."""
 
 import json
 import math

@@ -100,7 +100,7 @@ def test_a_job_through_server_app_and_client_app(tmp_path: Path, caplog: pytest.
 
 
 def test_whatever_is_said_waits_for_its_time(tmp_path: Path) -> None:
-    """Answers, refusals, and what cannot even be read: nothing leaves before `reply_after` has passed."""
+    """Answers and refusals, also of unreadable requests: nothing leaves before `reply_after` has passed."""
     grid = OneProcess(tmp_path, {11: 0})
     (tmp_path / "policy.toml").write_text(PERMISSIVE + "[time]\nreply_after = 0.3\n")
     other = ConfigRecord({"protocol": 99})

@@ -1,4 +1,4 @@
-"""The kernels of machine code do what the JAX functions do that they stand in for."""
+"""The kernels of machine code agree with the JAX functions that they replace."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -50,7 +50,7 @@ def both_ways(monkeypatch, *args, **kwargs) -> tuple:
 @pytest.mark.parametrize("plan", [{}, {"tolerance": 0.3}, {"batch_clip": 0.2}, {"batch_clip": 0.2, "tolerance": 0.3}])
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 def test_the_kernel_takes_the_steps_of_the_solver(monkeypatch, loss, clip, plan, beta) -> None:
-    """Batches of 4 from 20, 7, 13 and 1 rows: the order is gone through several times."""
+    """Batches of 4 from 20, 7, 13 and 1 rows: the order is used several times."""
     problem = Problem(LOSSES[loss].factory()(clip), penalties.l1(0.1), beta)
     native, plain = both_ways(monkeypatch, problem, LocalPlan(9, 4, 0.2, **plan))
     np.testing.assert_allclose(native[0], plain[0], atol=2e-6)

@@ -1,4 +1,4 @@
-"""The numbers that a privacy claim rests on, against other derivations of the same numbers."""
+"""The numbers behind a privacy claim, against other derivations of the same numbers."""
 
 import math
 
@@ -212,7 +212,7 @@ def test_theorem_2_and_its_inverse():
 
 @pytest.mark.parametrize("rounds", [100, 200])
 def test_face_value_of_a_total_epsilon_of_20(rounds):
-    """12011 by exact composition, whatever T; the 4163 of the specification also grants Poisson sampling (T = 200)."""
+    """12011 by exact composition for any T; 4163 if Poisson sampling is granted too (T = 200)."""
     one = acc.paper_round_epsilon(20, 10, 10, 600, 30, 100, rounds)
     sensitivity = acc.paper_sensitivity(10, 0.04, 10, 1.0)
     sigma = acc.paper_sigma(sensitivity, one, 1e-4)

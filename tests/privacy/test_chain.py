@@ -60,7 +60,7 @@ def test_no_bit_flip_makes_a_ledger_say_something_else(written: Path) -> None:
 
 
 def test_without_the_chain_flips_would_pass(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: hashes that are believed as they stand."""
+    """Negative control: hashes that are not computed again."""
 
     def believing(self: Chain) -> None:
         query = "SELECT kind, client, job, round, first, second, note, recorded_at FROM entries ORDER BY number"

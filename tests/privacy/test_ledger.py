@@ -1,4 +1,4 @@
-"""A budget holds across jobs, processes and crashes, and what is on record stays."""
+"""A budget holds across jobs, processes and crashes, and records stay."""
 
 import math
 import os
@@ -317,7 +317,7 @@ def start(code, *arguments):
 
 
 def hammer(path, mode):
-    """Three processes on a budget of forty releases: what they said when they failed, and how many are on record."""
+    """Three processes on a budget of forty releases: their errors, and the number of recorded releases."""
     z = noise_multiplier_for(1.0, 1e-5, 40, "add-remove")
     workers = [start(WORKER, mode, path, f"job-{i}", z) for i in range(3)]
     for worker in workers:

@@ -120,7 +120,7 @@ def ledger_rows(path: Path) -> list[tuple[str, int, float, float]]:
     return rows
 
 
-# --- Where the noise is. ---
+# --- The place of the noise. ---
 
 
 @pytest.mark.usefixtures("quickly")
@@ -191,7 +191,7 @@ def test_the_paper_s_order_keeps_private_state():
     assert np.abs(one.state.dual - other.state.dual).max() > 1e-3
 
 
-# --- How much of it. ---
+# --- The size of the noise. ---
 
 
 def released(setup: Setup, federation: Federation, clients: int, count: int = 2000) -> np.ndarray:
@@ -277,7 +277,7 @@ def planned(**changes: Any) -> Plan:
     return plan_sound(**values | changes)
 
 
-# --- What it costs. ---
+# --- The cost. ---
 
 
 @pytest.mark.usefixtures("quickly")
@@ -348,7 +348,7 @@ def test_a_client_whose_budget_is_used_up_stays_away_and_the_run_goes_on(digits)
 
 @pytest.mark.usefixtures("quickly")
 def test_the_ledger_refuses_what_the_roster_would_allow(tmp_path, digits):
-    """The last line of defence: without the cap of the roster, the budget alone keeps clients away."""
+    """Without the cap of the roster, the budget alone keeps clients out."""
     config = configure(UNEVEN)
     capped = simulate(config, digits)
     assert capped.plan
@@ -484,7 +484,7 @@ def test_the_paper_s_guarantee_is_called_nominal(tmp_path):
     assert summary["epsilon_face_value"] > 2 * summary["epsilon_nominal"]
 
 
-# --- What is refused. ---
+# --- Refusals. ---
 
 
 @pytest.mark.parametrize(
@@ -582,7 +582,7 @@ def test_a_mechanism_needs_a_budget():
         configure(DIGITS | {"privacy.mechanism": "sound"})
 
 
-# --- What the bounds take for granted is enforced. ---
+# --- The conditions of the bounds are enforced. ---
 
 
 def test_features_are_cut_to_the_radius(digits):

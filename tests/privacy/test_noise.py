@@ -1,4 +1,4 @@
-"""The noise is the distribution that accounting takes it for, and rounding is counted."""
+"""The noise has the distribution that the accounting assumes, and rounding is counted."""
 
 import math
 
@@ -232,7 +232,7 @@ def test_simulation_noise():
 
 
 def test_a_value_out_of_range_is_cut_and_not_refused():
-    """A refusal would tell about the value, un-noised."""
+    """A refusal would reveal something about the value without noise."""
     gaussian = SecureGaussian(2**30)
     cut = gaussian.within([np.nan, np.inf, -np.inf, 1.5, 1e300])
     assert cut.tolist() == [0.0, 2.0**23, -(2.0**23), 1.5, 2.0**23]

@@ -185,7 +185,7 @@ def one_pass(losses: tuple[Loss, ...], classes: int, **more) -> Case:
 
 
 def certified(losses: tuple[Loss, ...], classes: int, tolerance: float = 1e-3, **more) -> Case:
-    """With caps that often are too small for the tolerance, and one that seldom is."""
+    """With caps that are often too small for the tolerance, and one that rarely is."""
 
     def bound(pair: Pair, clip: Array, curvature: Curvature, steps: int, slope: Array) -> Array:
         reached = bounds.reached(clip, curvature, tolerance, pair.step_size, steps, slope)
@@ -206,7 +206,7 @@ def every_step(losses: tuple[Loss, ...], classes: int, **more) -> Case:
 
 
 def batch_clipped(loss: Loss, classes: int, level: float, **more) -> Case:
-    """Batches of two, gone through again and again."""
+    """Batches of two, used again and again."""
 
     def bound(pair: Pair, clip: Array, curvature: Curvature, steps: int, slope: Array) -> Array:
         return bounds.batch_clipped(clip, curvature, pair.step_size, steps)
@@ -287,7 +287,7 @@ def test_float32_stays_within_the_bound_up_to_rounding(mode):
     assert 0.5 <= search(case, wide=False)[0] <= 1 + ROUNDED
 
 
-# --- Where a condition is broken, the same search finds a breach. ---
+# --- If a condition is broken, the same search finds a breach. ---
 
 
 def test_clipping_by_the_norm_is_caught_where_gap_clipping_passes():
@@ -344,7 +344,7 @@ def gradient_left(case: Case, claim: Callable[..., Array]) -> float:
         return float(jax.jit(jax.vmap(one), compiler_options=QUICKLY)(random_pairs(case, 2000, np.random.default_rng(0))).max())
 
 
-# --- What the bounds rest on: clipped losses are convex and as smooth as they say. ---
+# --- The basis of the bounds: clipped losses are convex and have the stated smoothness. ---
 
 
 def convexity(loss: Loss, classes: int, count: int = 10_000, seed: int = 0) -> tuple[float, float]:

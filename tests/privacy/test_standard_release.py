@@ -61,7 +61,7 @@ def test_the_noise_of_the_release_is_what_its_multiplier_says():
     slots, z = np.array([30.0, 200.0]), 4.0
     exact = np.average([row_moments(rows.astype(float), NAMES).mean(axis=0) for rows in clients], axis=0, weights=slots)
     draws = np.array([release_moments(clients, slots, NAMES, z, seed).means for seed in range(600)]) - exact
-    expected = z * moments_sensitivity(NAMES) * 2**0.5 / 230  # every client's sum has the same noise, whatever its size
+    expected = z * moments_sensitivity(NAMES) * 2**0.5 / 230  # the sums of all clients have the same noise
     assert release_moments(clients, slots, NAMES, z, 0).noise == pytest.approx(expected)
     assert draws.std() == pytest.approx(expected, rel=0.05)
     assert abs(draws.mean()) < 5 * expected / draws.size**0.5

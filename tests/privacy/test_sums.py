@@ -66,7 +66,7 @@ def test_the_lattice_costs_nothing_that_counts_at_the_least_noise_allowed():
 def test_shares_add_up_to_the_noise_that_was_asked_for(shares, scale):
     sigma = share_sigma(24.7, 0.013, 7850, shares, scale)
     assert sum_multiplier(sigma, 0.013, 7850, shares, scale) == pytest.approx(24.7, rel=1e-12)
-    # The own share alone, from its definition, is no worse than what is stated.
+    # The own share alone, from its definition, is no worse than the stated figure.
     alone = math.sqrt(sigma**2 - (3 / scale) ** 2) / (0.013 + math.sqrt(7850) / scale)
     stated = own_share_multiplier(24.7, 7850, shares)
     assert stated <= alone * (1 + 1e-12)
@@ -94,7 +94,7 @@ def test_a_cohort_that_cannot_guarantee_anything_is_refused_with_the_way_out():
         Cohort(4, 3, 1).check()
     with pytest.raises(ConfigError, match=r"set cohorts\.dropouts to at most 1"):
         Cohort(5, 1, 2).check()
-    for members in range(2, 40):  # two sets that may open a sum share an honest member, whoever colludes
+    for members in range(2, 40):  # two sets that may open a sum share an honest member, for any colluding members
         for colluding in range(members):
             threshold = Cohort(members, colluding, 0).threshold
             assert 2 * threshold - members > colluding

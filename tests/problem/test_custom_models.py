@@ -1,4 +1,4 @@
-"""Own losses and models: the same numbers as the built-in ones, clipped example by example, refused where nothing is proven."""
+"""Custom losses and models: the same numbers as the built-in ones, clipped example by example, refused without a proof."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""A prox is what its docstring says, the argmin; the rest follows from identities."""
+"""A prox is the argmin of its docstring; the rest follows from identities."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The run folder: what it holds, and that a killed run goes on to the very same end."""
+"""The run folder: its content, and a killed run that continues to the same end."""
 
 import json
 import signal

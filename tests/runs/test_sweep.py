@@ -1,4 +1,4 @@
-"""A sweep gives what single runs give, keeps what is finished, and survives what a crash leaves behind."""
+"""A sweep has the results of single runs, stores finished ones, and survives a crash."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Tracking writes what was measured, and a missing package is one line."""
+"""Trackers get all measurements, and a missing package costs one line."""
 
 import importlib
 import json

@@ -32,7 +32,7 @@ def exact(terms, shares, members):
 
 
 class Cohort:
-    """Runs a sum step by step; `dies` says which member stops before which step."""
+    """Runs a sum step by step; `dies` maps a member to the step before which it stops."""
 
     def __init__(self, identities, terms, approval, shares, dies=None):
         self.terms, self.shares, self.dies = terms, shares, dies or {}

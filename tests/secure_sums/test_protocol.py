@@ -1,4 +1,4 @@
-"""Secure sums: exact with dropouts at every step, closed below the threshold, and nothing for a hostile server."""
+"""Secure sums: exact with dropouts at every step, closed below the threshold, and no information for a hostile server."""
 
 import contextlib
 import dataclasses
@@ -68,7 +68,7 @@ def test_a_masked_share_is_not_the_share_and_never_the_same_twice():
 
 
 def test_reused_seeds_would_be_seen_in_a_difference():
-    """The control: with one seed for two shares, their difference is that of the shares. Fresh keys are what prevents it."""
+    """The control: with one seed for two shares, their difference is that of the shares. Fresh keys prevent it."""
     one, two = np.arange(10, dtype=np.uint32), np.full(10, 7, np.uint32)
     stream = mask(b"s" * 32, b"c" * 32, 10)
     assert ((one + stream) - (two + stream) == one - two).all()
