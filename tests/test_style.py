@@ -30,7 +30,10 @@ def missing(node: ast.FunctionDef | ast.ClassDef) -> list[str]:
     if isinstance(node, ast.FunctionDef):
         arguments = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
         result = ast.unparse(node.returns) if node.returns else None
-        wanted["Parameters"] = not arguments or "Parameters\n----------" in text
+        section = text.partition("Parameters\n----------")[2]
+        wanted["Parameters"] = not arguments or bool(section)
+        for name in (argument.arg for argument in arguments if section):
+            wanted[f"the parameter {name}"] = bool(re.search(rf"(?:^|[ ,*]){name}\b", section, re.MULTILINE))
         wanted["Returns"] = result in NO_RESULT or "Returns\n-------" in text
     return [part for part, there in wanted.items() if not there]
 
@@ -60,6 +63,9 @@ def test_a_function_without_sections_is_found():
     (node,) = ast.parse('def double(x: float) -> float:\n    """Double a number."""\n    return 2 * x\n').body
     assert isinstance(node, ast.FunctionDef)
     assert missing(node) == ["Parameters", "Returns"]
+    (node,) = ast.parse('def add(x, y):\n    """Add.\n\n    Parameters\n    ----------\n    x : float\n    """\n').body
+    assert isinstance(node, ast.FunctionDef)
+    assert missing(node) == ["the parameter y"]
 
 
 def test_sentences_are_plain():

@@ -29,6 +29,8 @@ def newton(
     ----------
     value, gradient : callable
         The function and its gradient, of arrays like `start`.
+    start : Array
+        The first point.
     steps : int
         The most Newton steps.
     tolerance : float

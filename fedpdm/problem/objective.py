@@ -84,6 +84,8 @@ def local_objectives(
         The model.
     features, labels, sizes : Array
         The stacked examples of all clients: [clients, rows, n], [clients, rows], [clients].
+    weights, persons : Array, optional
+        If rows do not count 1 each: [clients, rows] the weight of a row, and [clients] the number of persons.
 
     Returns
     -------
@@ -116,6 +118,8 @@ def local_gradients(
         [clients, *model].
     features, labels, sizes : Array
         The stacked examples of all clients: [clients, rows, n], [clients, rows], [clients].
+    weights, persons : Array, optional
+        If rows do not count 1 each: [clients, rows] the weight of a row, and [clients] the number of persons.
 
     Returns
     -------
