@@ -58,7 +58,7 @@ def feddyn(*, alpha: float, aggregate: Aggregator = element_wise_mean) -> Algori
 
     References
     ----------
-    Acar, Zhao, Navarro, Mattina, Whatmough, Saligrama: "Federated learning based on dynamic regularization", ICLR 2021.
+    Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama: "Federated learning based on dynamic regularization", ICLR 2021.
     """
     plain = aggregate is element_wise_mean
     if not alpha > 0:

@@ -192,6 +192,10 @@ def relative_residuals(
     r"""Measure how far a round is from consensus and from rest, relative to the size of models and duals (Wohlberg, 2017).
 
     Primal: root of the mean of $\|x_i - x_0\|^2$ over that of the models; dual: $\rho \|x_0' - x_0\|$ over that of the duals.
+
+    References
+    ----------
+    Wohlberg: "ADMM penalty parameter selection by residual balancing", 2017.
     """
 
     def size(vectors: Array) -> Array:

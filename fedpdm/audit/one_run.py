@@ -48,6 +48,10 @@ def refuted(canaries: int, guesses: int, right: int, level: float, inverse: Inve
     -------
     bool
         True if the trade-off function is refuted.
+
+    References
+    ----------
+    Mahloujifar, Melis, Chaudhuri: "Auditing f-differential privacy in one run", 2024.
     """
     m, r, v = canaries, guesses, right
     if v == 0:
@@ -215,6 +219,10 @@ def one_run(
     -------
     Guessed
         The guesses.
+
+    References
+    ----------
+    Steinke, Nasr, Jagielski: "Privacy auditing with one (1) training run", NeurIPS 2023.
     """
     examples = alone(examples)
     if canaries > examples.features.shape[1]:

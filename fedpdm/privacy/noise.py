@@ -95,6 +95,10 @@ class SecureGaussian:
     ----------
     lattice_scale : int
         S, lattice steps per unit: a power of two, so that scaling a float64 is exact.
+
+    References
+    ----------
+    Canonne, Kamath, Steinke: "The discrete Gaussian for differential privacy", NeurIPS 2020.
     """
 
     lattice_scale: int = 2**24

@@ -75,6 +75,10 @@ def release_schema(
     -------
     Inferred
         The schema with its cost, and notes.
+
+    References
+    ----------
+    Korolova, Kenthapadi, Mishra, Ntoulas: "Releasing search queries and clicks privately", WWW 2009, for the thresholds.
     """
     table.column(label, "label column")
     if client is not None:

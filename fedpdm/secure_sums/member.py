@@ -105,6 +105,10 @@ class Member:
         The limits that the member agrees to.
     terms
         The terms of the server's invitation.
+
+    References
+    ----------
+    Bonawitz et al.: "Practical secure aggregation for privacy-preserving machine learning", CCS 2017.
     """
 
     def __init__(self, identity: Ed25519PrivateKey, approval: Approval, terms: Terms) -> None:

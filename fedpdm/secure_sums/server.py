@@ -24,6 +24,10 @@ class SumServer:
 
     `take_...` raises a ProtocolError for a message that breaks the rules: treat that member as dropped out. A method that
     makes the next message raises one if too few members are left: the sum then stays closed for good.
+
+    References
+    ----------
+    Bonawitz et al.: "Practical secure aggregation for privacy-preserving machine learning", CCS 2017.
     """
 
     def __init__(self, terms: Terms) -> None:
