@@ -90,6 +90,10 @@ def trimmed_mean(*, trim: float) -> Aggregator:
     Aggregator
         The aggregate.
 
+    References
+    ----------
+    Yin, Chen, Ramchandran, Bartlett: "Byzantine-robust distributed learning: towards optimal statistical rates", ICML 2018.
+
     Examples
     --------
     >>> import jax.numpy as jnp
@@ -117,6 +121,10 @@ def median() -> Aggregator:
     -------
     Aggregator
         The aggregate.
+
+    References
+    ----------
+    Yin, Chen, Ramchandran, Bartlett: "Byzantine-robust distributed learning: towards optimal statistical rates", ICML 2018.
 
     Examples
     --------

@@ -98,7 +98,7 @@ def gram_matrices(features: Array) -> Array:
     Returns
     -------
     Array
-        [clients, rows, rows], in full precision whatever the device.
+        [clients, rows, rows], in full precision on every device.
     """
     return jax.lax.map(lambda own: jnp.matmul(own, own.T, precision="highest"), features)
 

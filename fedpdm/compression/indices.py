@@ -222,7 +222,7 @@ def decode_indices(coding: int, data: memoryview, dimension: int, count: int) ->
     coding : int
         BITMAP, PACKED or RICE.
     data : memoryview
-        The bytes, and whatever follows them.
+        The bytes, and all bytes after them.
     dimension : int
         Number of coordinates d.
     count : int

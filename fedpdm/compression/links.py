@@ -4,11 +4,11 @@
                shared-randk         a random support that both sides know before the round; only it moves and is noised
                public-topk          the same, from the largest coordinates of x0 and some random ones
                noisy-topk           the largest changes of a message that is noised already
-    downlink:  model                the largest coordinates of x0; the clients take the others for zero (Algorithm 2)
+    downlink:  model                the largest coordinates of x0; the others are zero for the clients (Algorithm 2)
                difference           the largest differences to the copy that the clients keep
 
 The values that a support or a selection reads decide its cost. `topk` reads values without noise, so its indices are a release
-of their own, and the sound mechanism refuses it. The others read public or released values and cost nothing.
+in themselves, and the sound mechanism refuses it. The others read public or released values and cost nothing.
 """
 
 from typing import Any, NamedTuple

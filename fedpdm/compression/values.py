@@ -29,7 +29,7 @@ _STEP_BITS = 7  # low bits of a float32's 24 that a step does not use, since a c
 def _check(kind: str, *, auto: bool) -> None:
     allowed = [*KINDS, "auto"] if auto else list(KINDS)
     if kind not in allowed:
-        way_out = "" if auto else ": see `chosen_kind` for what auto stands for"
+        way_out = "" if auto else ": see `chosen_kind` for the kind that auto chooses"
         raise ConfigError(f"Expected kind={kind!r} to be one of {', '.join(allowed)}{way_out}.")
 
 
@@ -105,7 +105,7 @@ def rounded(values: Array, mask: Array, kind: str, noise: ArrayLike) -> tuple[Ar
 
 
 def chosen_kind(values: np.ndarray, noise: float) -> str:
-    """Find the kind that "auto" stands for.
+    """Find the kind that "auto" chooses.
 
     Parameters
     ----------

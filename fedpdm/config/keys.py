@@ -1,4 +1,4 @@
-"""Dotted keys: `rounds.total` stands for the key `total` in the section `rounds`."""
+"""Dotted keys: `rounds.total` is the key `total` in the section `rounds`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

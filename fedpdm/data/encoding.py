@@ -144,7 +144,7 @@ def as_numbers(series: "polars.Series", where: str) -> np.ndarray:
 
 
 def known_numbers(series: "polars.Series") -> "polars.Series":
-    """Replace the words that stand for a missing number by null.
+    """Replace the words for a missing number by null.
 
     Parameters
     ----------

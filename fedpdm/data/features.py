@@ -327,7 +327,12 @@ def fourier_draws(inputs: int, count: int, bandwidth: float, seed: int) -> tuple
 
 
 def fourier(*, fourier_count: int, fourier_bandwidth: float, features_seed: int) -> FeatureMap:
-    """Make random cosines, drawn from a public seed (Rahimi and Recht, 2007)."""
+    """Make random cosines, drawn from a public seed (Rahimi and Recht, 2007).
+
+    References
+    ----------
+    Rahimi, Recht: "Random features for large-scale kernel machines", NeurIPS 2007.
+    """
     count, bandwidth = fourier_count, fourier_bandwidth
 
     def encode(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:

@@ -122,6 +122,10 @@ def dirichlet(
     -------
     list of ndarray
         The example indices of every client.
+
+    References
+    ----------
+    Hsu, Qi, Brown: "Measuring the effects of non-identical data distribution for federated visual classification", 2019.
     """
     rng = np.random.default_rng(seed)
     if not 1e-3 <= alpha <= 1e6:

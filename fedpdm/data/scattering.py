@@ -4,7 +4,7 @@ With Morlet wavelets psi (scale 2^j, angle t) and a Gaussian phi of scale 2^J, t
 
     order 0: x * phi      order 1: |x * psi_jt| * phi      order 2: ||x * psi_jt| * psi_ks| * phi  for k > j
 
-sampled at every 2^J-th pixel. |x * psi_jt| is kept at every 2^j-th pixel, which is fine enough for it.
+sampled at every 2^J-th pixel. |x * psi_jt| is sampled at every 2^j-th pixel, which is fine enough.
 
 References
 ----------

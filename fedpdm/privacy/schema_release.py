@@ -58,7 +58,7 @@ def release_schema(
     ----------------
     Relation: add/remove one row; unit: one row of the table; adversary: anyone who sees the schema. The schema is
     (epsilon, delta)-DP, for delta <= 1 - exp(-epsilon/m), which is checked: Theorem D in docs/privacy/proofs.md. Names of
-    columns are public. Each call is a release of its own. The noise is exact, from the operating system's randomness.
+    columns are public. Each call is a separate release. The noise is exact, from the operating system's randomness.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ class Loss(NamedTuple):
     scores
         `(model, features) -> [b, m]`; the predicted class is the largest score, ties by the lower class.
     gradient_bound
-        `radius -> bound on ||grad loss_j||` for examples with `||a|| <= radius`, whatever the model.
+        `radius -> bound on ||grad loss_j||` for examples with `||a|| <= radius`, for every model.
     smoothness
         `radius -> L` such that every example's gradient is L-Lipschitz in the model when `||a|| <= radius`.
     slopes
@@ -61,7 +61,7 @@ class Loss(NamedTuple):
     native
         How `fedpdm.native.linear` knows this loss; None: it does not.
     target
-        "classes" or "number": what a label is.
+        "classes" or "number": the kind of a label.
     link
         From scores to predictions: probabilities of the classes, or numbers. None: there are only scores, so a saved model
         cannot be applied by `fedpdm predict` or exported to ONNX.
@@ -212,7 +212,7 @@ def restricted(loss: Loss, x0: Array, support: Array, radius: float) -> Loss:
     The part of an example's features that class k sees, $a_{M_k}$, is cut to norm `radius`, so the score of class k is
     $x_{0,k} \cdot a + \langle (x - x_0)_k,\ a_{M_k} \min(1, \text{radius}/\|a_{M_k}\|) \rangle$. A function of the scores
     that is convex and smooth stays so under this linear map; every bound of the loss holds with `radius` in place of the
-    features' own, whatever they are. The gradient is zero outside of the support.
+    features' own. The gradient is zero outside of the support.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def restricted(loss: Loss, x0: Array, support: Array, radius: float) -> Loss:
     assert slopes is not None, f"{loss.name} has no slopes"
 
     def gradient(model: Array, features: Array, labels: Array, weights: Array) -> Array:
-        # in full precision whatever the device: the bounds rest on this cut
+        # in full precision on every device: the bounds need this cut
         norms = jnp.sqrt(jnp.matmul(support.astype(features.dtype), (features**2).T, precision="highest"))
         cut = radius / jnp.maximum(norms, radius)
         scores = x0 @ features.T + cut * (jnp.where(support, model - x0, 0.0) @ features.T)

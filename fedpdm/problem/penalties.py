@@ -1,11 +1,11 @@
 """Penalties h(x) with their prox: the part of the objective that makes the model sparse.
 
 A penalty is a NamedTuple of pure functions, made by a factory with keyword hyper-parameters;
-`fedpdm.choices.PENALTIES` lists all of them by name. The strength is taken as it is: a caller that scales h
+`fedpdm.choices.PENALTIES` lists all of them by name. The strength is not scaled here: a caller that scales h
 (by 1 / clients, say) scales `strength`.
 
-Every prox is a global minimiser whatever the step, also where the penalty is so concave that the objective
-has several local ones. Where two points minimise it equally well, the one of smaller magnitude is returned.
+Every prox is a global minimiser for every step, also if the penalty is so concave that the objective has
+several local ones. If two points minimise it equally well, the prox returns the one of smaller magnitude.
 NaN stays NaN.
 
 Notation: s is the step, λ the strength, γ the concavity, soft(x, t) = sign(x) max(|x| - t, 0).
@@ -307,14 +307,14 @@ def group_lasso(strength: float, groups: ArrayLike | None = None) -> Penalty:
 
     The norms are not scaled by sqrt(group size). Groups run along the first axis; in an x of one dimension each coordinate
     is its own group, which is the lasso. With `groups`, a whole number per coordinate (in the order of `x.ravel()`), X_j is
-    the coordinates of number j; those of number -1 are left alone.
+    the coordinates of number j; those of number -1 have no penalty.
 
     Parameters
     ----------
     strength : float
         λ, at least 0.
     groups : array-like, optional
-        A whole number per coordinate; -1 leaves a coordinate alone.
+        A whole number per coordinate; -1: no penalty.
 
     Returns
     -------
@@ -363,7 +363,7 @@ def _column_norms(x: Array) -> Array:
 def box(lower: float, upper: float) -> Penalty:
     """Bounds, h(x) = 0 if lower <= x_i <= upper for all i, infinity if not. Bounds may be infinite.
 
-    prox(x) = argmin over lower <= u <= upper of ||u - x||² = min(max(x, lower), upper), whatever the step.
+    prox(x) = argmin over lower <= u <= upper of ||u - x||² = min(max(x, lower), upper), for every step.
 
     The subdifferential is the normal cone: 0 inside, a half-line at a bound. It is empty outside of the box,
     where the distance is infinite.

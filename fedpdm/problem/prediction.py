@@ -39,5 +39,5 @@ def _own_nodes(graph: Any, scores: str, out: str) -> None:
 
 softmax_shares = Link("softmax", _shares, lambda graph, scores, out: graph.add("Softmax", scores, out=out, axis=1))
 
-# Every class has a probability of its own, as in the paper's loss; they are divided by their sum.
+# Every class has its own probability, as in the paper's loss; they are divided by their sum.
 own_shares = Link("own shares", lambda scores: _shares(-np.logaddexp(0, -scores)), _own_nodes)

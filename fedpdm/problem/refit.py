@@ -1,7 +1,7 @@
 r"""A finished linear model with fewer weights, at the least change of its scores on public examples.
 
 This is post-processing: it looks at the released weights and at made-up or public rows, never at a private row, so it costs no
-privacy. Weights are removed step by step. After each step the others are chosen anew, so that the scores $w^\top x$ on the
+privacy. Weights are removed step by step. After each step the others are chosen again, so that the scores $w^\top x$ on the
 public rows stay as they were:
 
 $$\min_{v:\ \mathrm{supp}(v) = A}\ (v - w)^\top (S + r I)(v - w), \qquad

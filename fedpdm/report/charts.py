@@ -107,7 +107,7 @@ def _curve(index: int, run: Run, column: str) -> dict[str, Any] | None:
 
 
 def _thin(points: Sequence[Any], most: int) -> list[Any]:
-    """At most so many of them, evenly spread, with the first and the last."""
+    """Return at most `most` of the points, evenly spread, with the first and the last."""
     if len(points) <= most:
         return list(points)
     return [points[round(i * (len(points) - 1) / (most - 1))] for i in range(most)]

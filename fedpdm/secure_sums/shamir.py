@@ -32,6 +32,10 @@ def split(secret: bytes, threshold: int, members: Sequence[int]) -> dict[int, by
     dict of int to bytes
         The pieces by member.
 
+    References
+    ----------
+    Shamir: "How to share a secret", Communications of the ACM 1979.
+
     Examples
     --------
     >>> pieces = split(bytes(range(32)), 2, [1, 2, 3])

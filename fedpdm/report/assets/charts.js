@@ -29,7 +29,7 @@ const WRITE = {
 };
 const WRITE_TICK = { ...WRITE, fraction: (value) => trim(value), percent: (value) => `${trim(100 * value)} %` };
 
-// At most so many round numbers (1, 2 or 5 times a power of ten) between low and high.
+// A limited number of round numbers (1, 2 or 5 times a power of ten) between low and high.
 function ticks(low, high, most) {
   const rough = (high - low) / most || 1, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;

@@ -1,4 +1,4 @@
-"""The panels of the paper's figures, read from panels/*.toml, and the settings that each of their points stands for."""
+"""The panels of the paper's figures, read from panels/*.toml, and the settings of each of their points."""
 
 import functools
 import tomllib
@@ -12,7 +12,7 @@ __all__ = ["FIGURES", "Curve", "Sweep", "Panel", "Key", "Scale", "panels", "chos
 
 FIGURES = ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
 POINTS = 20  # test accuracies per curve
-QUICK_SHARE = 10  # --quick runs one round in so many
+QUICK_SHARE = 10  # --quick runs one round in ten
 QUICK_START = "rounds.all_first=false"  # a first round of all clients needs its own program, which takes longest to compile
 SELDOM = "metrics.diagnose_every=1000"  # objective and stationarity read all training data, and no figure shows them
 
@@ -86,7 +86,7 @@ def panels() -> tuple[Panel, ...]:
 
 
 def chosen_figures(name: str) -> tuple[str, ...]:
-    """Return the figures that a name stands for.
+    """Return the figures of a name.
 
     Parameters
     ----------
