@@ -6,12 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
+from fedpdm.cli.live_audit import audit_live, canaries
 from fedpdm.cli.options import SetOption
 from fedpdm.errors import ConfigError, require_extra
 
 __all__ = ["privacy_app"]
 
 privacy_app = typer.Typer(no_args_is_help=True, help="Plan, meter and audit privacy.")
+
+privacy_app.command("canaries")(canaries)
 
 RELATIONS = ("add-remove", "replace-one")
 
@@ -161,13 +164,16 @@ def audit(
     settings: SetOption = None,
     mechanism: Annotated[str | None, typer.Option(help='"paper" or "sound" (default: that of CONFIG, else sound).')] = None,
     epsilon: Annotated[float | None, typer.Option(help="The claim to attack, of a small case.")] = None,
-    target: Annotated[str, typer.Option(help="simulation; or client: the code of a real node.")] = "simulation",
+    target: Annotated[str, typer.Option(help="simulation; client: the code of a real node; live: a real job.")] = "simulation",
     attack: Annotated[str, typer.Option(help="dual, steps, support, canary, all of these, or one-run.")] = "all",
     runs: Annotated[int, typer.Option(help="Runs with, and without, the canary.")] = 20_000,
     canaries: Annotated[int, typer.Option(min=2, help="Canaries of the attack one-run.")] = 200,
     seed: Annotated[int, typer.Option(help="Seed of the audit.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the result and its plots.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder that holds the data files.")] = None,
+    state_dir: Annotated[Path | None, typer.Option(help="Of a live job: the node's state-dir.")] = None,
+    coins: Annotated[Path | None, typer.Option(help="Of a live job: the coins (fedpdm privacy canaries).")] = None,
+    job: Annotated[str | None, typer.Option(help="Of a live job: its digest; not needed if it is the only one.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Attack the functions that training runs, and compare the result with the claim. Exit code 1: a breach was found.
@@ -176,12 +182,16 @@ def audit(
     Example:
       fedpdm privacy audit --mechanism paper --attack dual
       fedpdm privacy audit --target client
+      fedpdm privacy audit --target live --state-dir /var/lib/fedpdm --coins coins.json
     """
+    if target == "live":
+        audit_live(state_dir, coins, job, as_json)
+        return
     if target == "client":
         _audit_node(attack, epsilon, canaries, seed, as_json, {"CONFIG": config, "--set": settings, "--mechanism": mechanism})
         return
     if target != "simulation":
-        raise ConfigError(f"Unknown --target {target!r}: choose simulation or client.")
+        raise ConfigError(f"Unknown --target {target!r}: choose simulation, client or live.")
     from fedpdm.audit import audit as auditing
     from fedpdm.audit.drawing import plot
     from fedpdm.config import load_config

@@ -19,6 +19,7 @@ import numpy as np
 from fedpdm.compression.messages import encode_message
 from fedpdm.engines.flower.client.admission import make_room
 from fedpdm.engines.flower.client.books import ACCOUNT, BudgetClosed, open_books
+from fedpdm.engines.flower.client.evidence import keep_exchange
 from fedpdm.engines.flower.client.held_jobs import check_whole, held_job, take_offer
 from fedpdm.engines.flower.client.node_data import NodeSource, check_schema, forget_old_rows, load_examples
 from fedpdm.engines.flower.client.policy import Policy, check_plan, load_policy
@@ -203,6 +204,8 @@ def _release(node: Node, request: Request, job: Job, store: Store, policy: Polic
         vectors = encode_message(work.setup.links, result.packed)
         next_state = [np.asarray(leaf) for leaf in jax.tree.leaves(result.state)]
     reply = _reply(request, vectors)
+    if policy.audit.keep_messages and request.task == "train":
+        keep_exchange(node.state_dir, request, state, vectors)
     store.keep(request, reply.message, vectors, next_state, ledger.chain.head if job.setup[1] else None)
     store.admission.count("bytes", len(vectors))
     return reply

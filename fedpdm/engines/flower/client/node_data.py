@@ -25,7 +25,7 @@ from fedpdm.errors import DataError
 from fedpdm.runs.folder import atomic_write
 
 __all__ = ["ClientExamples", "NodeSource", "load_examples", "check_schema", "beyond_slots", "forget_old_rows", "forget_job"]
-__all__ += ["cut_norms"]
+__all__ += ["read_file_rows", "cut_norms"]
 
 FOLDER = "examples"
 MOST_KEPT = 4  # jobs whose examples are stored
@@ -70,7 +70,7 @@ def load_examples(source: NodeSource, job: Job, folder: Path) -> ClientExamples:
     path = _path(folder, job.digest)
     if (kept := _read(path, job)) is not None:
         return kept
-    examples = _part(source, job) if source.path is None else _file(source, job)
+    examples = _part(source, job) if source.path is None else _file(source, job, _order(job))
     content = io.BytesIO()
     np.savez(content, **examples._asdict())
     path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -205,10 +205,16 @@ def _part(source: NodeSource, job: Job) -> ClientExamples:
     if not 0 <= source.client < known.clients:
         raise DataError(f"Client {source.client} does not exist among {known.clients} clients: count from 0.")
     size = int(known.sizes[source.client])
-    return _in_slots(known.features[source.client, :size], known.labels[source.client, :size], np.ones(size, bool), job, "")
+    rows = Rows(known.features[source.client, :size], known.labels[source.client, :size], np.ones(size, bool))
+    return _in_slots(rows, job, "", _order(job))
 
 
-def _file(source: NodeSource, job: Job) -> ClientExamples:
+def read_file_rows(source: NodeSource, job: Job) -> ClientExamples:
+    """The rows of a file behind the map, in the order of the file: for its owner, nothing is kept."""
+    return _file(source, job, np.arange(job.slots))
+
+
+def _file(source: NodeSource, job: Job, order: np.ndarray) -> ClientExamples:
     check_schema(source, job)
     assert source.path is not None
     rows = _read_file(source.path, job)
@@ -217,7 +223,7 @@ def _file(source: NodeSource, job: Job) -> ClientExamples:
     with np.errstate(all="ignore"):
         for row in np.flatnonzero(good):  # one by one: in a batch the last digits of a row may depend on others
             features[row] = _mapped(job, rows.features[row], names)
-    return _in_slots(features, rows.labels, rows.good, job, str(source.path))
+    return _in_slots(Rows(features, rows.labels, rows.good), job, str(source.path), order)
 
 
 def _mapped(job: Job, row: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
@@ -240,11 +246,11 @@ def _read_file(path: Path, job: Job) -> Rows:
     return read_rows(path, job.table)
 
 
-def _in_slots(features: np.ndarray, labels: np.ndarray, good: np.ndarray, job: Job, name: str) -> ClientExamples:
+def _in_slots(rows: Rows, job: Job, name: str, order: np.ndarray) -> ClientExamples:
     """Put the first rows into the job's slots. A row that is malformed, or not finite after the map, leaves its slot empty."""
-    beyond = max(0, len(labels) - job.slots)
-    features, labels, good = features[: job.slots], labels[: job.slots], good[: job.slots]
-    own, filled = _order(job)[: len(labels)], np.zeros(job.slots, bool)
+    beyond = max(0, len(rows.labels) - job.slots)
+    features, labels, good = (part[: job.slots] for part in rows)
+    own, filled = order[: len(labels)], np.zeros(job.slots, bool)
     filled[own] = good & np.isfinite(features).all(axis=1) & (features != 0).any(axis=1)
     if lost := len(labels) - int(filled.sum()):
         _warn(f"{name}: {lost} rows are malformed, without a label or not finite: they do not count.")

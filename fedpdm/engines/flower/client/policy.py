@@ -87,6 +87,12 @@ class TimeSection(Section):
     reply_after: float = Field(default=0.0, ge=0, description="seconds from a request to any answer; 0: answer at once")
 
 
+class AuditSection(Section):
+    keep_messages: bool = Field(
+        default=False, description="keep requests and answers in the state-dir, for `fedpdm privacy audit --target live`"
+    )
+
+
 class CohortSection(Section):
     """The cohort that this client shares secure sums with (docs/secure-sums.md)."""
 
@@ -105,6 +111,7 @@ class Policy(Section):
     limits: LimitsSection = Field(default_factory=LimitsSection)
     ledger: LedgerSection = Field(default_factory=LedgerSection)
     time: TimeSection = Field(default_factory=TimeSection)
+    audit: AuditSection = Field(default_factory=AuditSection)
     cohort: CohortSection | None = None
 
     @property

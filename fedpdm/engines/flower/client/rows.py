@@ -6,6 +6,7 @@ the schema decides the meaning of a cell, never the column's type (`cells`). In 
 """
 
 import csv
+import io
 import re
 import zipfile
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from fedpdm.errors import DataError
 if TYPE_CHECKING:
     import polars
 
-__all__ = ["Rows", "read_rows", "read_arrays"]
+__all__ = ["Rows", "read_rows", "read_arrays", "without_rows"]
 
 _DECIMAL_COMMA = re.compile(r"^(\s*[+-]?\d+),(\d+\s*)$")
 Columns = Mapping[str, "polars.Series"]
@@ -88,6 +89,27 @@ def read_arrays(path: Path, features: int, classes: int) -> Rows:
         places = _plain(y)
         labels = np.where(np.isin(places, np.arange(classes)), places, -1).astype(np.int32)
         return Rows(_plain(x).astype(np.float32), labels, labels >= 0)
+
+
+def without_rows(path: Path, rows: set[int]) -> tuple[int, bytes]:
+    """How many rows a file has, and the file without some of them (places, counted from 0)."""
+    import polars as pl
+
+    kind, out = path.suffix.lower(), io.BytesIO()
+    if kind in (".csv", ".tsv", ".libsvm", ".svm", ".svmlight"):
+        head = 1 if kind in (".csv", ".tsv") else 0
+        lines = _lines(path)
+        kept = [line for place, line in enumerate(lines) if place - head not in rows]
+        return len(lines) - head, ("\n".join(kept) + "\n").encode()
+    if kind == ".parquet":
+        frame = pl.read_parquet(path)
+        frame.filter([place not in rows for place in range(len(frame))]).write_parquet(out)
+        return len(frame), out.getvalue()
+    arrays = _load(path, lambda found: {name: found[name] for name in found}, "numpy.savez(path, NAME=column, ...)")
+    count = max((len(array) for name, array in arrays.items() if name != "feature_names"), default=0)
+    left_out = sorted(rows)
+    np.savez(out, **{name: a if name == "feature_names" else np.delete(a, left_out, axis=0) for name, a in arrays.items()})
+    return count, out.getvalue()
 
 
 def _plain(array: np.ndarray) -> np.ndarray:

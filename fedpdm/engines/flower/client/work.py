@@ -19,7 +19,7 @@ from fedpdm.engines.flower.client.node_data import ClientExamples, cut_norms
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Refused, Request
 from fedpdm.privacy.evaluation import count_cells, release_counts
-from fedpdm.privacy.mechanism import Mechanism, Release, secure
+from fedpdm.privacy.mechanism import Mechanism, Release, no_privacy, secure
 from fedpdm.privacy.noise import SecureGaussian
 from fedpdm.privacy.rounding import Shape, iterate_bound, sensitivity_margin
 from fedpdm.rounds import ClientResult, Setup, client_key, client_round
@@ -46,6 +46,11 @@ class Work:
             return "evaluation, secure noise"
         return f"{self.plan.mode if self.plan else ''}, {self.job.noise} noise"
 
+    @property
+    def double(self) -> bool:
+        """Whether the part that sees data is computed in float64."""
+        return self.plan is not None and self.job.noise == "secure"
+
     def first_state(self) -> list[np.ndarray]:
         """Return the state of a client that has not taken part yet."""
         if self.request.task == "evaluate":
@@ -54,18 +59,31 @@ class Work:
 
     def make(self, own: ClientExamples, leaves: list[np.ndarray], spend: SpendFn) -> ClientResult:
         """Run `client_round`; `spend(sensitivity, sigma)` is called before any noise is drawn."""
-        request, links, slots = self.request, self.setup.links, self.job.slots
-        state = jax.tree.unflatten(self.state_tree, leaves)
-        setup, radius = self.setup, self.config.data.radius or 1.0
-        double = self.plan is not None and self.job.noise == "secure"
-        trained = np.where(own.held_out[:, None], np.float32(0.0), own.features)  # an empty slot is zero
-        features = cut_norms(trained, radius) if double else trained
-        if double:
-            setup = setup._replace(privacy=self._secure(state, radius, spend))
+        setup = self.setup
+        if self.double:
+            state = jax.tree.unflatten(self.state_tree, leaves)
+            setup = setup._replace(privacy=self._secure(state, self.config.data.radius or 1.0, spend))
         elif self.plan:
-            sensitivity = self.plan.sensitivity(_step_size(setup, request.round), slots)
+            sensitivity = self.plan.sensitivity(_step_size(setup, self.request.round), self.job.slots)
             spend(sensitivity, self.plan.cost_multiplier() * sensitivity)
-        rows: Any = (features[None], own.labels[None], np.array([slots], np.int32), np.int32(0))
+        return self._run(setup, own, leaves)
+
+    def quiet(self, own: ClientExamples, leaves: list[np.ndarray]) -> ClientResult:
+        """The same without noise, for an audit by the owner of the rows. It must not leave the node."""
+        return self._run(self.setup._replace(privacy=no_privacy()), own, leaves)
+
+    def read(self, message: bytes) -> np.ndarray:
+        """The numbers of a message, as the server reads them."""
+        silent = jax.tree.leaves(self.setup.algorithm.silent(self.broadcast))
+        parts = decode(message, dimensions=[leaf.size for leaf in silent], limit=LARGEST)
+        return np.concatenate([spread(part)[0] for part in parts]).astype(np.float64)
+
+    def _run(self, setup: Setup, own: ClientExamples, leaves: list[np.ndarray]) -> ClientResult:
+        request, links, double = self.request, setup.links, self.double
+        state = jax.tree.unflatten(self.state_tree, leaves)
+        trained = np.where(own.held_out[:, None], np.float32(0.0), own.features)  # an empty slot is zero
+        features = cut_norms(trained, self.config.data.radius or 1.0) if double else trained
+        rows: Any = (features[None], own.labels[None], np.array([self.job.slots], np.int32), np.int32(0))
         seed: Any = np.uint32(self.config.seed)
         t: Any = np.int32(request.round)  # an array: otherwise every round would be compiled again
         key = jax.jit(client_key)(seed, t, np.int32(request.client))

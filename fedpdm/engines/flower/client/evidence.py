@@ -1,0 +1,51 @@
+"""What a node was asked and what it answered, kept for an audit of its own messages. Nothing of it is new to the server.
+
+A file per answered round, if the policy says so (`keep_messages` under `[audit]`): the vectors of the request, the state before
+the round, which is a function of released values, and the vectors of the answer.
+"""
+
+import io
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedpdm.engines.flower.protocol import Request
+from fedpdm.runs.folder import atomic_write
+
+__all__ = ["Exchange", "keep_exchange", "exchanges"]
+
+FOLDER = "audit"
+
+
+class Exchange(NamedTuple):
+    """One round, as both sides saw it."""
+
+    round: int
+    request: bytes
+    state: list[np.ndarray]
+    answer: bytes
+
+
+def keep_exchange(folder: Path, request: Request, state: list[np.ndarray], answer: bytes) -> None:
+    """Put an answered request on disk."""
+    content = io.BytesIO()
+    leaves = {f"state{place:03d}": leaf for place, leaf in enumerate(state)}
+    np.savez(content, request=_bytes(request.vectors), answer=_bytes(answer), **leaves)
+    path = folder / FOLDER / f"{request.job[:32]}-{request.round:010d}.npz"
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    atomic_write(path, content.getvalue())
+
+
+def exchanges(folder: Path, digest: str) -> list[Exchange]:
+    """All rounds of a job that were kept, oldest first."""
+    found = []
+    for path in sorted((folder / FOLDER).glob(f"{digest[:32]}-*.npz")):
+        with np.load(path, allow_pickle=False) as arrays:
+            state = [arrays[name] for name in sorted(arrays.files) if name.startswith("state")]
+            found.append(Exchange(int(path.stem[33:]), arrays["request"].tobytes(), state, arrays["answer"].tobytes()))
+    return found
+
+
+def _bytes(data: bytes) -> np.ndarray:
+    return np.frombuffer(data, np.uint8)
