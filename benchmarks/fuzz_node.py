@@ -108,24 +108,21 @@ def _summary(batches: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def introductions(count: int) -> dict[str, Any]:
-    """Offer this number of different jobs to one client."""
+    """Offer so many different jobs to one client; what it holds is measured on the way."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "policy.toml").write_text(POLICY)
         node = Node(NodeSource(0, None, None, None), folder / "state", folder / "policy.toml")
-        codes: Counter[str] = Counter()
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        for number in range(count):
+        codes, held = Counter[str](), []
+        for number in range(1, count + 1):
             text = TEXTS[0].replace(JOBS[0].id, f"{number:032x}").replace("seed = 0\n", f"seed = {number}\n", 1)
             codes[introduce(node, Meeting(parse_job(text).digest, text)).refused or "taken"] += 1
-        size = sum(path.stat().st_size for path in (folder / "state").rglob("*") if path.is_file())
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    return {
-        "introductions": count,
-        "codes": dict(codes),
-        "bytes_on_disk": size,
-        "more_memory_mebibytes": round(memory / 1024, 1),
-    }
+            if number in (count // 100, count // 10, count // 2, count):
+                size = sum(path.stat().st_size for path in (folder / "state").rglob("*") if path.is_file())
+                memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+                held.append({"introductions": number, "bytes_on_disk": size, "most_memory_mebibytes": round(memory, 1)})
+    command = f"python benchmarks/fuzz_node.py --introductions {count} --out docs/results/benchmarks/introductions.json"
+    return {"command": command, "commit": _commit(), "codes": dict(codes), "held": held}
 
 
 def main() -> None:

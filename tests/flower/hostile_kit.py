@@ -223,7 +223,7 @@ BAD_FIELDS: dict[str, tuple[Any, ...]] = {
     "accepted": ("0" * 31, "../x", "Z" * 32, "\ud800", None, HUGE),
     "vectors": (None, "text", 3),
 }
-BAD_OFFERS = ("", Long("x = [" * 2000), Long("[" * 5000), "\ud800")
+BAD_OFFERS = ("", Long("x = [" * 2000), Long("[" * 5000), "\ud800", Long("a" + ".a" * 10**5), Long("x = " + "9" * 10**4))
 
 
 def malformed(draw: Random) -> Any:

@@ -277,6 +277,29 @@ def test_a_job_that_needs_much_memory_is_refused_before_any_is_taken(tmp_path: P
     assert peak < 2**25
 
 
+@pytest.mark.parametrize(
+    "offer",
+    [
+        "a" + ".a" * 500_000 + " = 1",
+        "x = {a" + ' . "a"' * 100_000 + " = 1}",
+        "['a'" + ".'a'" * 200_000 + "]",
+        "x = " + "9" * 1_000_000,
+        "a" * 1_000_000,
+        '"' * 1_000_000,
+        "a." * 19 + " " * 1_000_000,
+    ],
+    ids=["dotted", "inline", "header", "digits", "word", "quotes", "spaces"],
+)
+def test_an_offer_that_takes_long_to_read_is_refused_at_once(offer: str, tmp_path: Path) -> None:
+    """A key of 80,000 parts took all memory of a machine: an offer is read in time and memory that its length bounds."""
+    node = make_nodes(tmp_path, ANY_JOB)[0]
+    tracemalloc.start()
+    assert introduce(node, Meeting("0" * 64, offer)).refused == "settings"
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**28
+
+
 def test_the_refusals_that_are_kept_are_few_and_short(tmp_path: Path) -> None:
     node = make_nodes(tmp_path)[0]
     with open_store(node.state_dir) as store:

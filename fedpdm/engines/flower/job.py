@@ -6,6 +6,7 @@ and the evaluation by clients. A request contains only the digest, so a server c
 
 import hashlib
 import json
+import re
 import tomllib
 import uuid
 from collections.abc import Sequence
@@ -33,6 +34,10 @@ from fedpdm.setup.resolve import resolve
 __all__ = ["Evaluation", "Job", "make_job", "parse_job", "read_job", "job_toml", "check_table", "schema_digest"]
 
 MOST_SLOTS = 10_000_000
+DEEPEST_KEY = 20
+# A key of n parts costs tomllib n^2 of time and memory: 40 kilobytes of a.a.a took half a minute. Linear in the text.
+_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
+_DEEP_KEY = re.compile(rf"(?<![A-Za-z0-9_-])(?:{_PART}){{{DEEPEST_KEY}}}")
 MOST_NUMBERS = 2**28  # slots * features: a gigabyte of float32
 
 
@@ -231,9 +236,11 @@ def parse_job(text: str, name: str = "the job") -> Job:
     """
     if len(text) > LONGEST_OFFER:
         raise ConfigError(f"{name} has {len(text)} characters: a job file has at most {LONGEST_OFFER}.")
+    if _DEEP_KEY.search(text):
+        raise ConfigError(f"{name} has a key of {DEEPEST_KEY} parts or more: a job file has few.")
     try:
         values = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError of Python's own
         raise ConfigError(f"{name} is not valid TOML: {error}.") from None
     return _checked(values, name)
 
