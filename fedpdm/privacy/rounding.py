@@ -6,10 +6,11 @@ relative error of at most u, and a sum of k terms, in any order, one of $\gamma_
 at most R, models of at most B (below), D coordinates in m classes:
 
 - scores: $4\gamma_d R B$; the slopes are 1/2-Lipschitz in them, and their own evaluation costs $4(4RB + 2m + 12)u$;
-- the gradient, a mean over n examples of norm at most $\sqrt2 R$: $\gamma_{n+D+8}\sqrt2 R$ plus R times the slopes' error;
+- the gradient, a mean over n examples of norm at most $\sqrt2 cR$: $\gamma_{n+D+8}\sqrt2 cR$ plus cR times the slopes' error,
+  c being the largest weight of a class (1 without weights);
 - the step: $8u$ times the norms that it adds up, times the step size, and $4uB$ for the new point.
 
-$B = \|x_0\| + \eta S P$ with $P = \sqrt2 R + 0.65\beta\sqrt D + \|v\|$, the largest direction at $x_0$, and
+$B = \|x_0\| + \eta S P$ with $P = \sqrt2 cR + 0.65\beta\sqrt D + \|v\|$, the largest direction at $x_0$, and
 $S = \sum_{r<Q} |1-\eta w|^r$, bounds every iterate. A step's error reaches the end with a factor of at most
 $\max(1, |1-\eta w|)^Q$, since the steps do not expand (Lemma 7 of docs/privacy/proofs.md). The sum is doubled for what is of
 second order.
@@ -40,12 +41,13 @@ class Shape(NamedTuple):
     steps: int  # Q
     start: float  # norm of x0
     slope: float  # norm of the linear term v
+    heaviest: float = 1.0  # c, the largest weight of a class
 
 
 def _push(shape: Shape) -> float:
     """Return P, the largest direction at x0."""
     size = shape.features * shape.classes
-    return math.sqrt(2) * shape.radius + _STEEPEST * shape.beta * math.sqrt(size) + shape.slope
+    return math.sqrt(2) * shape.heaviest * shape.radius + _STEEPEST * shape.beta * math.sqrt(size) + shape.slope
 
 
 def iterate_bound(shape: Shape) -> float:
@@ -92,7 +94,7 @@ def solution_error(shape: Shape, unit: float = DOUBLE) -> float:
 
     scores = 4 * gamma(shape.features) * radius * bound
     slopes = scores / 2 + 4 * (4 * radius * bound + 2 * shape.classes + 12) * unit
-    gradient = gamma(shape.examples + size + 8) * math.sqrt(2) * radius + radius * slopes
+    gradient = shape.heaviest * (gamma(shape.examples + size + 8) * math.sqrt(2) * radius + radius * slopes)
     step = shape.step_size * (gradient + 8 * unit * (2 * _push(shape) + 2 * shape.weight * bound)) + 4 * unit * bound
     growth = max(1.0, abs(1 - shape.step_size * shape.weight)) ** shape.steps
     return 2 * shape.steps * growth * step

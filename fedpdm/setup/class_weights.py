@@ -9,7 +9,7 @@ from fedpdm.data.federation import Federation, mask
 from fedpdm.errors import ConfigError
 from fedpdm.problem.losses import Loss, with_class_weights
 
-__all__ = ["balanced_weights", "weighted_loss"]
+__all__ = ["balanced_weights", "heaviest_weight", "weighted_loss"]
 
 
 def weighted_loss(config: Config, make_loss: Callable[..., Loss], federation: Federation | None = None) -> Callable[..., Loss]:
@@ -44,6 +44,18 @@ def weighted_loss(config: Config, make_loss: Callable[..., Loss], federation: Fe
             f"problem.class_weights has {len(weights)} weights, but there are {federation.classes} classes: give one for each"
         )
     return lambda **options: with_class_weights(make_loss(**options), weights)
+
+
+def heaviest_weight(config: Config) -> float:
+    """The largest weight that settings give a class, at least 1: it multiplies every bound on a gradient.
+
+    Parameters
+    ----------
+    config : Config
+        The settings; their weights are numbers, or there are none.
+    """
+    weights = config.problem.class_weights
+    return max(1.0, *weights) if isinstance(weights, list) else 1.0
 
 
 def balanced_weights(federation: Federation) -> list[float]:

@@ -8,13 +8,14 @@ from fedpdm.algorithms.local import Examples, LocalPlan, solve
 from fedpdm.privacy.rounding import DOUBLE, Shape, iterate_bound, sensitivity_margin, solution_error
 from fedpdm.privacy.sensitivity import Curvature, contractive
 from fedpdm.problem import Problem, logistic, penalties, softmax
+from fedpdm.problem.losses import with_class_weights
 
 SINGLE = 2.0**-24
 CASES = [(n, d, m, steps, weight, beta, scale) for n, d, m in ((30, 5, 3), (800, 40, 10)) for steps in (1, 25)
          for weight, beta in ((0.0, 0.0), (0.5, 0.2)) for scale in (0.1, 30.0)]  # fmt: skip
 
 
-def solutions(case, loss, seed: int) -> tuple[Shape, np.ndarray, np.ndarray]:
+def solutions(case, loss, seed: int, heaviest: float = 1.0) -> tuple[Shape, np.ndarray, np.ndarray]:
     n, d, m, steps, weight, beta, scale = case
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(n, d))
@@ -24,7 +25,8 @@ def solutions(case, loss, seed: int) -> tuple[Shape, np.ndarray, np.ndarray]:
     v *= np.float32(0.01)
     labels = rng.integers(0, m, n).astype(np.int32)
     step_size = 2.0 ** -(0 if not weight else 1)
-    problem = Problem(loss(clip=0.4), penalties.none(), beta)
+    weighted = with_class_weights(loss(clip=0.4), [heaviest] * m) if heaviest != 1 else loss(clip=0.4)
+    problem = Problem(weighted, penalties.none(), beta)
 
     def run(dtype) -> np.ndarray:
         with jax.enable_x64(dtype is np.float64):
@@ -35,6 +37,7 @@ def solutions(case, loss, seed: int) -> tuple[Shape, np.ndarray, np.ndarray]:
             return np.asarray(x, np.float64)
 
     shape = Shape(n, d, m, 1.0, weight, beta, step_size, steps, float(np.linalg.norm(x0)), float(np.linalg.norm(v)))
+    shape = shape._replace(heaviest=heaviest)
     return shape, run(np.float32), run(np.float64)
 
 
@@ -58,6 +61,14 @@ def test_a_bound_without_the_models_size_is_caught() -> None:
     error = float(np.linalg.norm(single - double))
     assert error <= solution_error(shape, SINGLE)
     assert error > solution_error(shape._replace(start=0.0, slope=0.0), SINGLE)
+
+
+def test_weights_of_classes_are_in_the_bound_and_a_bound_without_them_is_caught() -> None:
+    case = (30, 5, 3, 1, 0.5, 0.0, 0.1)
+    shape, single, double = solutions(case, softmax, 0, heaviest=500.0)
+    assert np.linalg.norm(single - double) <= solution_error(shape, SINGLE)
+    assert np.linalg.norm(double) <= iterate_bound(shape)
+    assert np.linalg.norm(double) > iterate_bound(shape._replace(heaviest=1.0))
 
 
 def test_float64_costs_a_client_nothing_and_float32_would() -> None:

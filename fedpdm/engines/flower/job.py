@@ -34,6 +34,7 @@ from fedpdm.setup.resolve import resolve
 __all__ = ["Evaluation", "Job", "make_job", "parse_job", "read_job", "job_toml", "check_table", "schema_digest"]
 
 MOST_SLOTS = 10_000_000
+HEAVIEST = 1e3  # weight of a class
 DEEPEST_KEY = 20
 # A key of n parts costs tomllib n^2 of time and memory: 40 kilobytes of a.a.a took half a minute. Linear in the text.
 _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
@@ -85,6 +86,12 @@ class Job(Section):
             )
         if self.table is not None and (self.classes, tuple(self.features)) != (self.table.classes, self.table.feature_names):
             raise ValueError("classes and features differ from those of the schema in [table]")
+        weights = self.settings.problem.class_weights
+        if isinstance(weights, list) and (len(weights) != len(self.classes) or max(weights) > HEAVIEST):
+            raise ValueError(
+                f"problem.class_weights has {len(weights)} weights, up to {max(weights, default=0):g}: a job gives each of its "
+                f"{len(self.classes)} classes one of at most {HEAVIEST:g}"
+            )
         if self.evaluation is not None and self.settings.privacy.mechanism != "sound":
             raise ValueError('[evaluation] needs privacy.mechanism="sound": its counts are noised like every other release')
         return self

@@ -23,6 +23,7 @@ from fedpdm.privacy.mechanism import Mechanism, Release, no_privacy, secure
 from fedpdm.privacy.noise import SecureGaussian
 from fedpdm.privacy.rounding import Shape, iterate_bound, sensitivity_margin
 from fedpdm.rounds import ClientResult, Setup, client_key, client_round
+from fedpdm.setup.class_weights import heaviest_weight
 
 __all__ = ["Work"]
 
@@ -118,6 +119,7 @@ class Work:
             steps=setup.local.steps,
             start=float(np.linalg.norm(self.broadcast.x0)),
             slope=float(np.linalg.norm(setup.algorithm.linear_term(state, self.broadcast))),
+            heaviest=heaviest_weight(self.config),
         )
         strong = setup.algorithm.weight - setup.problem.beta / 2 if plan.mode == "certified" else None
         margin = sensitivity_margin(shape, strong)

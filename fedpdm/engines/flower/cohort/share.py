@@ -15,6 +15,7 @@ from fedpdm.privacy.noise import SecureGaussian
 from fedpdm.privacy.rounding import Shape, sensitivity_margin
 from fedpdm.privacy.sharing import to_words
 from fedpdm.rounds import client_key, solve_locally
+from fedpdm.setup.class_weights import heaviest_weight
 
 __all__ = ["check_share", "make_share"]
 
@@ -43,6 +44,7 @@ def check_share(a: Agreement, broadcast: Broadcast, state: Any, round_index: int
         steps=a.setup.local.steps,
         start=float(np.linalg.norm(broadcast.x0)),
         slope=float(np.linalg.norm(a.setup.algorithm.linear_term(state, broadcast))),
+        heaviest=heaviest_weight(a.job.config),
     )
     if not sensitivity_margin(shape) <= a.sensitivity(round_index) * SLACK / 4:
         raise Refused("model", f"From a model of norm {shape.start:.3g} the local steps move too far for exact noise.")
