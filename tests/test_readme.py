@@ -111,6 +111,13 @@ def test_links_between_files_lead_somewhere():
             assert "://" in target or (page.parent / target).exists(), f"{page}: {target}"
 
 
+def test_every_test_that_a_page_names_exists():
+    there = {name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)", path.read_text())}
+    named = {name for text in SHOWN.values() for name in re.findall(r"`(test(?:_[A-Za-z0-9]+){4,})`", text)}
+    assert len(named) > 30
+    assert sorted(named - there) == []
+
+
 def test_every_page_of_the_site_exists():
     named = re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text())
     assert len(named) > 15
