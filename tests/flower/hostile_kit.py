@@ -19,6 +19,7 @@ import tomlkit
 
 from fedpdm.compression.wire import encode, make_part
 from fedpdm.config import load_config
+from fedpdm.data.schema import Number, Schema
 from fedpdm.engines.flower.client.client import Node, answer, introduce
 from fedpdm.engines.flower.client.node_data import NodeSource
 from fedpdm.engines.flower.client.store import open_store
@@ -77,7 +78,15 @@ CONFIGS = (
     load_config("demo", [*_BASE, "data.features=fourier", "data.fourier_count=4", "algorithm.name=fedavg"]),
 )
 _NAMES = [f"class {k}" for k in range(CLASSES)], [f"x{j}" for j in range(FEATURES)]
-JOBS = tuple(make_job(config, SLOTS, *_NAMES, evaluation={"share": 0.4, "every": 1, "epsilon": 100.0}) for config in CONFIGS)
+EVALUATION = {"share": 0.4, "every": 1, "epsilon": 100.0}
+TABLE = Schema(  # the same file, read as a table
+    label="labels",
+    classes=["0", "1"],
+    columns={f"features{j}": Number(low=-2, high=2, missing_column=j == 0) for j in range(FEATURES)},
+)
+JOBS = tuple(make_job(config, SLOTS, *_NAMES, evaluation=EVALUATION) for config in CONFIGS)
+JOBS += (make_job(CONFIGS[0], SLOTS, TABLE.classes, TABLE.feature_names, table=TABLE.model_dump(), evaluation=EVALUATION),)
+WIDTHS = tuple(job.width for job in JOBS)
 TEXTS = tuple(job_toml(job) for job in JOBS)
 
 
@@ -198,7 +207,7 @@ def vectors(draw: Random) -> bytes:
         return b""
     if kind == "garbage":
         return bytes(draw.randint(0, 255) for _ in range(draw.randint(0, 64)))
-    columns = draw.choice([FEATURES, 5])
+    columns = draw.choice(WIDTHS)
     values = np.full((CLASSES, columns + (kind == "size")), {"large": 9e5}.get(kind, 0.1), np.float32)
     data = bytearray(encode([make_part(values, np.ones(values.shape, bool))]))
     if kind == "odd":

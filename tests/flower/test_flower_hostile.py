@@ -341,6 +341,6 @@ def test_an_answer_is_not_made_beyond_the_days_limits(tmp_path: Path) -> None:
 
 def test_the_texts_of_refusals_say_nothing_of_their_own() -> None:
     assert all(text.endswith(".") and "{" not in text and not any(c.isdigit() for c in text) for text in REFUSALS.values())
-    assert len(JOBS) == 2
+    assert len(JOBS) == 3
     assert ROUNDS < 100
     assert Node(NodeSource(3, None, None, None), Path(), Path()).client == 3

@@ -11,7 +11,8 @@ from fedpdm.config import Config, load_config, validate
 from fedpdm.config import to_toml as config_toml
 from fedpdm.data.datasets import DATASETS
 from fedpdm.data.schema import Schema, read_schema, to_toml
-from fedpdm.engines.flower.job import Evaluation, Job, check_table, job_toml, make_job, read_job
+from fedpdm.engines.flower.job import Evaluation, Job, job_toml, make_job, read_job
+from fedpdm.engines.flower.job_schema import check_table
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.runs.folder import RunFolder, atomic_write
 from fedpdm.version import __version__

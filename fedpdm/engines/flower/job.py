@@ -4,8 +4,6 @@ The file `job.toml` has the full settings, the public number of slots, the names
 and the evaluation by clients. A request contains only the digest, so a server cannot change a setting.
 """
 
-import hashlib
-import json
 import re
 import tomllib
 import uuid
@@ -23,6 +21,7 @@ from fedpdm.config.keys import dotted
 from fedpdm.data.basis import DRAWINGS
 from fedpdm.data.features import make_map, options_of
 from fedpdm.data.schema import Schema
+from fedpdm.engines.flower.job_schema import digest_of
 from fedpdm.engines.flower.protocol import LONGEST_OFFER
 from fedpdm.engines.flower.setting import check_bounds, deployed_setup
 from fedpdm.errors import ConfigError
@@ -31,7 +30,7 @@ from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup
 from fedpdm.setup.resolve import resolve
 
-__all__ = ["Evaluation", "Job", "make_job", "parse_job", "read_job", "job_toml", "check_table", "schema_digest"]
+__all__ = ["Evaluation", "Job", "make_job", "parse_job", "read_job", "job_toml"]
 
 MOST_SLOTS = 10_000_000
 HEAVIEST = 1e3  # weight of a class
@@ -110,7 +109,7 @@ class Job(Section):
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of the whole job."""
-        return _digest(self.model_dump(mode="json"))
+        return digest_of(self.model_dump(mode="json"))
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
@@ -137,56 +136,6 @@ class Job(Section):
     def shape(self) -> tuple[int, int]:
         """Classes and columns of the model: from the job, never from a node."""
         return len(self.classes), self.width
-
-
-def check_table(schema: Schema) -> None:
-    """Refuse a schema that no node may use: one that comes from rows, or counts persons.
-
-    Parameters
-    ----------
-    schema : Schema
-        The schema of the job.
-
-    Raises
-    ------
-    ConfigError
-        With the remedy.
-    """
-    if schema.cost:
-        raise ConfigError(
-            f"The job's schema was inferred from rows at a cost of epsilon={schema.cost.epsilon:g}, which a node's ledger does "
-            "not know: lower the budget in the policy by it, and remove the cost from the schema."
-        )
-    if schema.unit_column:
-        raise ConfigError(
-            f"The job's schema names the unit {schema.unit_column!r}, but a node counts single rows: remove unit_column, and "
-            "keep at most one row per person."
-        )
-    if schema.from_rows:
-        raise ConfigError(
-            "The job's schema was inferred from rows (from_rows = true), so it reveals something about them: write bounds and "
-            "levels that are known without them, remove the line, and pass the file with --schema."
-        )
-
-
-def schema_digest(schema: Schema) -> str:
-    """Return a digest of a schema. Two schemas with one digest encode every row in the same way.
-
-    Parameters
-    ----------
-    schema : Schema
-        Classes, columns, levels, their order and all bounds count.
-
-    Returns
-    -------
-    str
-        SHA-256, in hexadecimal.
-    """
-    return _digest(schema.model_dump(mode="json", exclude={"client", "cost", "from_rows"}))
-
-
-def _digest(values: Any) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=False, allow_nan=False).encode()).hexdigest()
 
 
 def make_job(config: Config, slots: int, classes: Sequence[str], features: Sequence[str], **others: Any) -> Job:

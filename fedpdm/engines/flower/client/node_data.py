@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedpdm.engines.flower.client.rows import Rows, read_arrays, read_rows
-from fedpdm.engines.flower.job import Job, check_table, schema_digest
+from fedpdm.engines.flower.job import Job
+from fedpdm.engines.flower.job_schema import check_table, schema_digest
 from fedpdm.engines.flower.protocol import Refused
 from fedpdm.errors import DataError
 from fedpdm.runs.folder import atomic_write
