@@ -113,7 +113,7 @@ def introductions(count: int) -> dict[str, Any]:
         folder = Path(place)
         (folder / "policy.toml").write_text(POLICY)
         node = Node(NodeSource(0, None, None, None), folder / "state", folder / "policy.toml")
-        codes, held = Counter[str](), []
+        codes, held, commit = Counter[str](), [], _commit()
         for number in range(1, count + 1):
             text = TEXTS[0].replace(JOBS[0].id, f"{number:032x}").replace("seed = 0\n", f"seed = {number}\n", 1)
             codes[introduce(node, Meeting(parse_job(text).digest, text)).refused or "taken"] += 1
@@ -122,7 +122,7 @@ def introductions(count: int) -> dict[str, Any]:
                 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
                 held.append({"introductions": number, "bytes_on_disk": size, "most_memory_mebibytes": round(memory, 1)})
     command = f"python benchmarks/fuzz_node.py --introductions {count} --out docs/results/benchmarks/introductions.json"
-    return {"command": command, "commit": _commit(), "codes": dict(codes), "held": held}
+    return {"command": command, "commit": commit, "codes": dict(codes), "held": held}
 
 
 def main() -> None:

@@ -55,7 +55,12 @@ def toss(path: Path, out: Path, coins: Path, count: int) -> Tossed:
     coins
         A file for the canaries and their coins.
     count
-        How many canaries.
+        The number of canaries.
+
+    Returns
+    -------
+    Tossed
+        The canaries and their coins.
     """
     if out.suffix != path.suffix or out.exists() or coins.exists():
         raise ConfigError(
@@ -76,7 +81,18 @@ def toss(path: Path, out: Path, coins: Path, count: int) -> Tossed:
 
 
 def read_coins(path: Path) -> Tossed:
-    """What `toss` wrote."""
+    """Read the file of coins that `toss` wrote.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    Tossed
+        The canaries and their coins.
+    """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         return Tossed(Path(values["path"]), *(values[name] for name in Tossed._fields[1:]))
@@ -97,6 +113,11 @@ def audit_job(state_dir: Path, digest: str, tossed: Tossed, confidence: float = 
         The coins, which nothing but the verdict looks at.
     confidence
         Of the lower bounds.
+
+    Returns
+    -------
+    AuditResult
+        The bounds and the verdict.
     """
     job, seen = held_job(state_dir, digest), exchanges(state_dir, digest)
     if job is None or not seen:

@@ -28,11 +28,17 @@ def canaries(
 
     tossed = toss(rows, out, coins, count)
     print(f"{out}: {count - sum(tossed.there)} of {count} canaries are left out. Let the node read it (data-path), with")
-    print("keep_messages = true under [audit] of its policy. Keep the coins away from whoever runs the job.")
+    print("keep_messages = true under [audit] of its policy. Keep the coins away from everybody who runs the job.")
 
 
 def audit_live(state_dir: Path | None, coins: Path | None, job: str | None, as_json: bool) -> None:
-    """Guess the coins from the messages of a job."""
+    """Guess the coins from the messages of a job.
+
+    Parameters
+    ----------
+    state_dir, coins, job, as_json
+        As on the command line.
+    """
     require_extra("flwr", "flower", "An audit of a job")
     from fedpdm.audit.audit import to_json
     from fedpdm.audit.live import audit_job, read_coins

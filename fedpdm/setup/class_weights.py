@@ -53,6 +53,11 @@ def heaviest_weight(config: Config) -> float:
     ----------
     config : Config
         The settings; their weights are numbers, or there are none.
+
+    Returns
+    -------
+    float
+        The weight.
     """
     weights = config.problem.class_weights
     return max(1.0, *weights) if isinstance(weights, list) else 1.0

@@ -1,4 +1,4 @@
-"""What a node was asked and what it answered, kept for an audit of its own messages. Nothing of it is new to the server.
+"""The requests and answers of a node, kept for an audit of its own messages. The server knows all of them.
 
 A file per answered round, if the policy says so (`keep_messages` under `[audit]`): the vectors of the request, the state before
 the round, which is a function of released values, and the vectors of the answer.
@@ -28,7 +28,15 @@ class Exchange(NamedTuple):
 
 
 def keep_exchange(folder: Path, request: Request, state: list[np.ndarray], answer: bytes) -> None:
-    """Put an answered request on disk."""
+    """Put an answered request on disk.
+
+    Parameters
+    ----------
+    folder : Path
+        The state folder.
+    request, state, answer
+        The request, the state before the round, and the vectors of the answer.
+    """
     content = io.BytesIO()
     leaves = {f"state{place:03d}": leaf for place, leaf in enumerate(state)}
     np.savez(content, request=_bytes(request.vectors), answer=_bytes(answer), **leaves)
@@ -38,7 +46,20 @@ def keep_exchange(folder: Path, request: Request, state: list[np.ndarray], answe
 
 
 def exchanges(folder: Path, digest: str) -> list[Exchange]:
-    """All rounds of a job that were kept, oldest first."""
+    """Return the rounds of a job that are on disk, oldest first.
+
+    Parameters
+    ----------
+    folder : Path
+        The state folder.
+    digest : str
+        The job.
+
+    Returns
+    -------
+    list of Exchange
+        The rounds.
+    """
     found = []
     for path in sorted((folder / FOLDER).glob(f"{digest[:32]}-*.npz")):
         with np.load(path, allow_pickle=False) as arrays:

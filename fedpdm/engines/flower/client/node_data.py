@@ -211,7 +211,20 @@ def _part(source: NodeSource, job: Job) -> ClientExamples:
 
 
 def read_file_rows(source: NodeSource, job: Job) -> ClientExamples:
-    """The rows of a file behind the map, in the order of the file: for its owner, nothing is kept."""
+    """Read the rows of a file for its owner: after the map, in the order of the file. Nothing is stored.
+
+    Parameters
+    ----------
+    source : NodeSource
+        The file.
+    job : Job
+        The job that names map, slots and schema.
+
+    Returns
+    -------
+    ClientExamples
+        Row k is in slot k.
+    """
     return _file(source, job, np.arange(job.slots))
 
 

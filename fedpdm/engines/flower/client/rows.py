@@ -92,7 +92,20 @@ def read_arrays(path: Path, features: int, classes: int) -> Rows:
 
 
 def without_rows(path: Path, rows: set[int]) -> tuple[int, bytes]:
-    """How many rows a file has, and the file without some of them (places, counted from 0)."""
+    """Count the rows of a file, and leave some of them out.
+
+    Parameters
+    ----------
+    path : Path
+        CSV, LibSVM, Parquet or NPZ.
+    rows : set of int
+        Places of the rows to leave out, counted from 0.
+
+    Returns
+    -------
+    int, bytes
+        The number of rows in the file, and the content without those rows.
+    """
     import polars as pl
 
     kind, out = path.suffix.lower(), io.BytesIO()
