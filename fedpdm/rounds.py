@@ -23,7 +23,7 @@ from fedpdm.problem.losses import restricted
 from fedpdm.problem.objective import Problem, concave_gradient
 
 __all__ = ["Setup", "ClientResult", "Solved", "Stage", "client_round", "cohort_round", "open_cohort", "server_round"]
-__all__ += ["client_key", "solve_locally", "travel_at"]
+__all__ += ["client_key", "message_noise", "solve_locally", "travel_at"]
 
 
 class Setup(NamedTuple):
@@ -170,6 +170,31 @@ def _make_message(
     packed = pack(setup.links, released.value, sent, noise)
     cost = solved.step_cost + solution.cost + released.cost
     return ClientResult(new_state, packed, x, solved.info, cost, jnp.asarray(algorithm.model_vector(noise)))
+
+
+def message_noise(setup: Setup, examples: float, round_index: int) -> float:
+    """Return the standard deviation of the noise in each coordinate of a message's model vector.
+
+    Parameters
+    ----------
+    setup : Setup
+        The settings.
+    examples : float
+        The client's public size.
+    round_index : int
+        The round, from 0; all local steps are taken.
+
+    Returns
+    -------
+    float
+        The standard deviation, behind the gain of the message; 0 without noise.
+    """
+    steps, nothing = jnp.int32(setup.local.steps), jnp.zeros(1)
+    gain = setup.algorithm.gain(travel_at(setup, round_index, steps))
+    step_size = step_size_at(setup.local, round_index)
+    release = Release(step_size, jnp.float32(examples), steps, jnp.float32(0.0), jax.random.key(0), gain)
+    stages = setup.privacy.release_solution(nothing, release), setup.privacy.release_message(nothing, release)
+    return float(setup.algorithm.model_vector(gain)) * sum(float(stage.noise) for stage in stages)
 
 
 def client_round(

@@ -5,6 +5,11 @@ its constants hold a division by 4 L - 2 and make sense for L > 1/2 only. And at
 B2 = rho/2 - 4 L^2/rho - L is zero, so the bound is finite for L < rho/4 only. Any number above the true smoothness
 constant is a smoothness constant too, so a slightly larger L meets the lower limit: `analyse` takes the L' >= L that
 gives the smallest C0.
+
+With noise the theorem is not proven as printed, for two reasons. Its last step replaces the squared norm of a noise vector by
+sigma^2, the variance of one coordinate: with d coordinates it is d sigma^2. And the lemma that the Lagrangian falls in every
+round takes the update of x0 as exact, although x0 is made from noised messages. So the bound here counts d sigma^2, and
+the theorem applies without noise only.
 """
 
 from typing import NamedTuple
@@ -29,6 +34,14 @@ __all__ = [
     "rounds_for",
     "explain",
 ]
+
+# where the four parts of the bound come from, and what makes them smaller
+PARTS = (
+    "falls with the number of rounds",
+    "falls with local.tolerance, for more local steps",
+    "falls with larger batches; 0 for local.batch_size=0",
+    "falls with a larger epsilon, more rows per client, or fewer coordinates",
+)
 
 
 def stationarity(
@@ -92,7 +105,7 @@ def stationarity(
 
 
 class Constants(NamedTuple):
-    """Theorem 3: mean of P over T rounds <= C0 (Lagrangian gap)/T + C1 nu + C2 phi^2 + C3 sigma^2."""
+    """Theorem 3: mean of P over T rounds <= C0 (Lagrangian gap)/T + C1 nu + C2 phi^2 + C3 d sigma^2."""
 
     c0: float
     c1: float
@@ -196,13 +209,14 @@ class Theory(NamedTuple):
     """The statement of Theorem 3 about one experiment."""
 
     smoothness: float  # L of the data
-    smoothness_used: float  # the L' >= L that the constants are taken at
+    smoothness_used: float  # the L' >= L that the constants are taken at; NaN if there is none
     rho: float
     constants: Constants
     lagrangian_gap: float  # Lagrangian at the start (with x_i = x0, lambda = 0) minus the lower bound 0
     tolerance: float  # nu
     variance: float  # phi^2, estimated at the initial point
-    noise: float  # sigma^2
+    noise: float  # sigma^2, of one coordinate
+    coordinates: int  # d
     conditions: dict[str, bool]
 
     @property
@@ -211,13 +225,23 @@ class Theory(NamedTuple):
 
     def bound(self, rounds: int) -> float:
         """The right side of Theorem 3 after `rounds` rounds."""
-        return self.constants.c0 * self.lagrangian_gap / rounds + self.floor
+        return sum(self.terms(rounds).values())
 
     @property
     def floor(self) -> float:
         """The part of the bound that remains after any number of rounds."""
+        return sum(list(self.terms(1).values())[1:])
+
+    def terms(self, rounds: int) -> dict[str, float]:
+        """The four parts of the bound; a constant times nothing is nothing, even if the constant is infinite."""
         c = self.constants
-        return c.c1 * self.tolerance + c.c2 * self.variance + c.c3 * self.noise
+        parts = {
+            "start": (c.c0, self.lagrangian_gap / rounds),
+            "local accuracy": (c.c1, self.tolerance),
+            "mini-batches": (c.c2, self.variance),
+            "privacy": (c.c3, self.coordinates * self.noise),
+        }
+        return {name: factor * value if value else 0.0 for name, (factor, value) in parts.items()}
 
 
 def analyse(
@@ -239,7 +263,7 @@ def analyse(
     rho, x0, batch_size
         Weight of the proximal term, initial model, rows of a mini-batch.
     tolerance, noise : float
-        nu, and the variance of the privacy noise.
+        nu, and the variance of the privacy noise in one coordinate of a message.
 
     Returns
     -------
@@ -248,7 +272,7 @@ def analyse(
     """
     data = tuple(jnp.asarray(a) for a in (federation.features, federation.labels, federation.sizes))
     L = smoothness_of(problem, federation)
-    candidates = np.linspace(max(L, 0.5), rho / 4, 402)[1:-1] if max(L, 0.5) < rho / 4 else np.array([L])
+    candidates = np.linspace(max(L, 0.5), rho / 4, 402)[1:-1] if max(L, 0.5) < rho / 4 else np.array([np.nan])
     best = min(candidates, key=lambda c: constants(float(c), rho, federation.clients).c0)
     gap = float(jnp.mean(local_objectives(problem, x0, data[0], data[1], data[2])) + problem.penalty.value(x0))
     return Theory(
@@ -260,9 +284,12 @@ def analyse(
         tolerance=tolerance,
         variance=gradient_variance(problem, federation, x0, batch_size),
         noise=noise,
+        coordinates=x0.size,
         conditions={
             "L < rho/4": rho / 4 > L,
+            "rho > 2 (some L' lies between 1/2 and rho/4)": rho > 2,
             "local.tolerance > 0 (each local problem solved to nu)": tolerance > 0,
+            "no noise (the proof takes x0 as exact)": noise == 0,
         },
     )
 
@@ -303,22 +330,28 @@ def explain(theory: Theory, rounds: int, target: float | None = None) -> list[tu
     list of (str, float or bool, str)
         Quantity, value and meaning.
     """
-    c = theory.constants
+    c, parts = theory.constants, theory.terms(rounds)
     lines: list[tuple[str, float | bool, str]] = [
         ("L", theory.smoothness, "smoothness of every f_i, computed from the data"),
         ("rho/4", theory.rho / 4, "L must be below this"),
-        ("L used", theory.smoothness_used, "a valid constant >= L, above 1/2, that gives the smallest C0"),
+        (
+            "L used",
+            theory.smoothness_used,
+            "the constant L' >= L between 1/2 and rho/4 with the smallest C0; nan: there is none",
+        ),
         *((name, holds, "condition") for name, holds in theory.conditions.items()),
         ("Theorem 3 applies", theory.holds, "all conditions hold"),
         ("C0", c.c0, "times (Lagrangian gap)/T"),
         ("C1", c.c1, "times nu"),
         ("C2", c.c2, "times phi^2"),
-        ("C3", c.c3, "times sigma^2"),
+        ("C3", c.c3, "times d sigma^2"),
         ("Lagrangian gap", theory.lagrangian_gap, "at the initial point; losses and penalties are >= 0"),
         ("nu", theory.tolerance, "local tolerance"),
         ("phi^2", theory.variance, "variance of a mini-batch gradient, estimated at the initial point"),
-        ("sigma^2", theory.noise, "variance of the privacy noise"),
-        ("floor", theory.floor, "C1 nu + C2 phi^2 + C3 sigma^2: the rest as T grows"),
+        ("sigma^2", theory.noise, "largest variance of the privacy noise in one coordinate of a message"),
+        ("d", theory.coordinates, "coordinates of a message; the paper's bound leaves this factor out"),
+        *((f"part of {name}", value, meaning) for (name, value), meaning in zip(parts.items(), PARTS, strict=True)),
+        ("floor", theory.floor, "the last three parts: the rest as T grows"),
         (f"bound, T={rounds}", theory.bound(rounds), "on the mean of P over the rounds"),
     ]
     if target is not None:

@@ -7,8 +7,9 @@ from conftest import random_federation
 
 from fedpdm.algorithms import LocalPlan, fedpdm
 from fedpdm.engines.simulation.simulation import Schedule, Simulation
+from fedpdm.privacy.mechanism import no_privacy, sound
 from fedpdm.problem import Problem, logistic, penalties, softmax
-from fedpdm.rounds import Setup
+from fedpdm.rounds import Setup, message_noise
 from fedpdm.theory import analyse, constants, gradient_variance, rounds_for, smoothness_of, stationarity
 
 
@@ -81,3 +82,39 @@ def test_mean_of_the_measure_stays_below_the_bound_where_the_theorem_applies():
     assert measures[-1] < 0.2 * measures[0]
     assert theory.bound(int(rounds_for(theory, 2 * theory.floor))) <= 2 * theory.floor
     assert rounds_for(theory, 0.5 * theory.floor) == np.inf
+
+
+def test_with_noise_the_bound_counts_every_coordinate_and_the_theorem_does_not_apply():
+    federation = random_federation([30] * 4)
+    problem, x0 = Problem(logistic(), penalties.none()), jnp.zeros((3, 5))
+    quiet, noisy = (
+        analyse(problem, federation, rho=12.0, x0=x0, batch_size=0, tolerance=1e-4, noise=noise) for noise in (0.0, 0.5)
+    )
+    assert quiet.holds
+    assert not noisy.holds
+    assert noisy.bound(10) - quiet.bound(10) == pytest.approx(8 * 12.0 * 15 * 0.5)
+
+
+def test_a_bound_outside_of_the_conditions_is_infinite_and_never_nan():
+    theory = analyse(
+        Problem(logistic(), penalties.none()),
+        random_federation([9]),
+        rho=0.1,
+        x0=jnp.zeros((3, 5)),
+        batch_size=0,
+        tolerance=0.0,
+    )
+    assert theory.bound(10) == np.inf and theory.floor == 0 and not theory.holds
+    assert np.isnan(theory.smoothness_used)
+
+
+@pytest.mark.parametrize("sizes", [(8,), (20,)])
+def test_the_noise_of_a_message_is_the_noise_that_a_round_adds(sizes):
+    federation = random_federation([sizes[0]] * 2)
+    bound = lambda release: 1.0 / release.examples  # noqa: E731
+    setup = Setup(Problem(softmax(), penalties.none()), fedpdm(rho=1.0), LocalPlan(3, 0, 0.1), sound(bound, 40.0))
+    assert message_noise(setup, sizes[0], 0) == pytest.approx(2 * 40.0 / sizes[0])
+    assert message_noise(setup._replace(privacy=no_privacy()), sizes[0], 0) == 0
+    simulation = Simulation(setup, federation, Schedule(1, participants=2))
+    list(simulation.run())
+    assert float(simulation.state.noise) * 2**0.5 == pytest.approx(message_noise(setup, sizes[0], 0), rel=1e-5)

@@ -2,13 +2,17 @@
 
 import json
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from fedpdm.cli.options import ConfigArgument, DataDirOption, JsonOption, SetOption
+from fedpdm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedpdm.config import Config
 
 __all__ = ["theory_command"]
 
@@ -30,9 +34,14 @@ def theory_command(
     from fedpdm.config import load_config
     from fedpdm.data.prepare import build_federation
     from fedpdm.engines.simulation.build import build_simulation
+    from fedpdm.rounds import message_noise
 
     chosen = load_config(config, settings or ())
+    _refuse_other_methods(chosen)
     simulation = build_simulation(chosen, build_federation(chosen, data_dir))
+    setup, sizes = simulation.setup, simulation.federation.slots
+    rounds = (0, chosen.rounds.total - 1)
+    noise = max(message_noise(setup, float(min(sizes)), t) for t in rounds)
     result = theory_module.analyse(
         simulation.setup.problem,
         simulation.federation,
@@ -40,6 +49,7 @@ def theory_command(
         x0=simulation.state.server.x0,
         batch_size=chosen.local.batch_size,
         tolerance=chosen.local.tolerance,
+        noise=noise**2,
     )
     lines = theory_module.explain(result, chosen.rounds.total, target)
     if as_json:
@@ -54,3 +64,16 @@ def theory_command(
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+
+
+def _refuse_other_methods(chosen: "Config") -> None:
+    """Theorem 3 is about FedPDM with noise in the messages: say so instead of printing numbers about something else."""
+    if chosen.algorithm.name != "fedpdm":
+        raise ConfigError(
+            f"Theorem 3 is about FedPDM, not about algorithm.name={chosen.algorithm.name!r}: set algorithm.name=fedpdm."
+        )
+    if chosen.privacy.trust != "local" or chosen.privacy.mode == "every-step":
+        raise ConfigError(
+            f"Theorem 3 is about noise that each client adds to its message, not about privacy.trust={chosen.privacy.trust!r} "
+            f"with privacy.mode={chosen.privacy.mode!r}: set privacy.trust=local and another mode."
+        )
