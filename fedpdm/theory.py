@@ -337,7 +337,7 @@ def explain(theory: Theory, rounds: int, target: float | None = None) -> list[tu
         (
             "L used",
             theory.smoothness_used,
-            "the constant L' >= L between 1/2 and rho/4 with the smallest C0; nan: there is none",
+            "L' >= L between 1/2 and rho/4 with the smallest C0; nan: there is none",
         ),
         *((name, holds, "condition") for name, holds in theory.conditions.items()),
         ("Theorem 3 applies", theory.holds, "all conditions hold"),

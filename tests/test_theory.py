@@ -96,15 +96,11 @@ def test_with_noise_the_bound_counts_every_coordinate_and_the_theorem_does_not_a
 
 
 def test_a_bound_outside_of_the_conditions_is_infinite_and_never_nan():
-    theory = analyse(
-        Problem(logistic(), penalties.none()),
-        random_federation([9]),
-        rho=0.1,
-        x0=jnp.zeros((3, 5)),
-        batch_size=0,
-        tolerance=0.0,
-    )
-    assert theory.bound(10) == np.inf and theory.floor == 0 and not theory.holds
+    problem, federation = Problem(logistic(), penalties.none()), random_federation([9])
+    theory = analyse(problem, federation, rho=0.1, x0=jnp.zeros((3, 5)), batch_size=0, tolerance=0.0)
+    assert theory.bound(10) == np.inf
+    assert theory.floor == 0
+    assert not theory.holds
     assert np.isnan(theory.smoothness_used)
 
 
