@@ -92,7 +92,7 @@ class Site:
                 approve(self.state(client), job, load_policy(self.folder / "policy.toml"))
         return self.flower.submit(OPTIONS | (options or {}) | {"job": str(path), "out": str(out)}), out
 
-    def wait(self, what: Any, seconds: float = 400.0) -> None:
+    def wait(self, what: Any, seconds: float = 1500.0) -> None:
         until = time.monotonic() + seconds
         while not what():
             self.flower.revive()
@@ -245,7 +245,7 @@ def main(grid, context):
     for changed in odd:
         messages.append(Message(ours(**(work | changed)), nodes[0], "train"))
     messages.append(Message(ours(**(work | dict(task="evaluate"))), nodes[0], "evaluate"))
-    replies = grid.send_and_receive(messages, timeout=120)
+    replies = grid.send_and_receive(messages, timeout=1200)
     said = [dict(reply.content["fedpdm"]) if reply.has_content() else {{"refused": "error"}} for reply in replies]
     Path({said!r}).write_text(json.dumps(said))
 """
