@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         one_class_per_client,
     )
     from fedpdm.engines.simulation.simulation import Schedule, Simulation
-    from fedpdm.estimator import FedPDMClassifier
+    from fedpdm.estimator import FedPDMClassifier, FedPDMRegressor
     from fedpdm.problem import Problem, logistic, penalties, softmax
     from fedpdm.rounds import Setup
     from fedpdm.runs.finished import FinishedRun
@@ -65,6 +65,7 @@ __all__ = [
     "dirichlet",
     "federation_from_arrays",
     "FedPDMClassifier",
+    "FedPDMRegressor",
     "iid",
     "labels_per_client",
     "load_dataset",
@@ -107,7 +108,7 @@ _HOMES = {
         "one_class_per_client",
     ),
     "fedpdm.engines.simulation.simulation": ("Schedule", "Simulation"),
-    "fedpdm.estimator": ("FedPDMClassifier",),
+    "fedpdm.estimator": ("FedPDMClassifier", "FedPDMRegressor"),
     "fedpdm.problem": ("Problem", "logistic", "penalties", "softmax"),
     "fedpdm.rounds": ("Setup",),
     "fedpdm.runs.finished": ("FinishedRun",),

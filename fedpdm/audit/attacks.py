@@ -25,7 +25,17 @@ from fedpdm.compression.links import Links
 from fedpdm.privacy.accounting import Relation
 from fedpdm.rounds import Setup
 
-__all__ = ["ATTACKS", "Scores", "sparsified", "attack_client", "alone", "canary_norm", "least_used", "wrong_about"]
+__all__ = [
+    "ATTACKS",
+    "Scores",
+    "sparsified",
+    "attack_client",
+    "alone",
+    "canary_norm",
+    "least_used",
+    "telling_label",
+    "wrong_about",
+]
 
 ATTACKS = ("dual", "steps", "support", "canary")
 SATURATING = 8.0  # score of a wrong class at which the loss's slope is 0.999 of its largest
@@ -98,7 +108,7 @@ def attack_client(
     if attack == "support":
         return _support(Runner(sparsified(setup), x0, when[:1], seed), examples, norm, runs)
     if attack == "steps":
-        pair = _pair(_quiet(examples), x0, jnp.zeros(x0.shape[1]).at[0].set(norm), 0)
+        pair = _pair(_quiet(examples), x0, jnp.zeros(x0.shape[1]).at[0].set(norm), telling_label(setup, 0.0))
         return _steps(Runner(setup, x0, when, seed), pair, runs)
     make = _dual_pair if attack == "dual" else _canary_pair
     pair = make(setup, examples, x0, norm, relation, radius)
@@ -161,6 +171,29 @@ def least_used(others: Array, count: int) -> Array:
     return jnp.asarray(np.linalg.eigh(rows.T @ rows)[1][:, :count].T, jnp.float32)
 
 
+def telling_label(setup: Setup, score: float) -> float:
+    """The label of an example with this score whose loss has the largest slope; of classes it is always the first.
+
+    Parameters
+    ----------
+    setup : Setup
+        Gives the loss.
+    score : float
+        The score.
+
+    Returns
+    -------
+    float
+        The label.
+    """
+    loss = setup.problem.loss
+    if loss.target == "classes" or loss.slopes is None:
+        return 0
+    labels = jnp.array([0.0, 1.0, -1.0] if loss.target == "time" else [0.0, 1.0])
+    slopes = loss.slopes(jnp.full((1, len(labels)), score), labels, jnp.ones(len(labels)))[0]
+    return float(labels[jnp.argmax(jnp.abs(slopes))])
+
+
 def wrong_about(setup: Setup, classes: int) -> Array:
     """Return scores for an example of class 0 at which its loss has the largest slope.
 
@@ -174,13 +207,15 @@ def wrong_about(setup: Setup, classes: int) -> Array:
     Returns
     -------
     Array
-        [classes] scores.
+        [classes] scores; of a number its one score.
     """
+    if classes == 1:
+        return jnp.array([-SATURATING])
     wrong = 0.0 if setup.problem.loss.name == "logistic" else 1.0  # the logistic loss knows the true class only
     return SATURATING * jnp.zeros(classes).at[0].set(-1.0).at[1].set(wrong)
 
 
-def _pair(examples: Examples, x0: Array, canary: Array, label: int, other: Array | None = None) -> Pair:
+def _pair(examples: Examples, x0: Array, canary: Array, label: float, other: Array | None = None) -> Pair:
     """Make the pair: slot 0 with the canary, and with the `other` row. A row without features has no gradient."""
     labels = examples.labels.at[0, 0].set(label)
     present, absent = (
@@ -200,7 +235,8 @@ def _dual_pair(setup: Setup, examples: Examples, x0: Array, norm: float, relatio
     if setup.local.tolerance and radius is None:
         norm = min(norm, 1.9 * setup.local.batch_size * math.sqrt(setup.local.tolerance))
     canary = jnp.zeros(x0.shape[1]).at[0].set(norm)
-    return _pair(_quiet(examples), x0, canary, 0, -canary if relation == "replace-one" else None)
+    label = telling_label(setup, 0.0)
+    return _pair(_quiet(examples), x0, canary, label, -canary if relation == "replace-one" else None)
 
 
 def _canary_pair(setup: Setup, examples: Examples, x0: Array, norm: float, relation: Relation, radius: float | None) -> Pair:
@@ -212,10 +248,11 @@ def _canary_pair(setup: Setup, examples: Examples, x0: Array, norm: float, relat
     push = wrong_about(setup, x0.shape[0])[:, None]
     if relation == "add-remove":
         (direction,) = least_used(examples.features[0, 1:], 1)
-        return _pair(examples, push * direction / norm, norm * direction, 0)
+        return _pair(examples, push * direction / norm, norm * direction, telling_label(setup, -SATURATING))
     along, judged = least_used(examples.features[0, 1:], 2)
     large, small = norm * math.sqrt(1 - TILT**2) * along, norm * TILT * judged
-    return _pair(examples, push * judged / (norm * TILT), small + large, 0, small - large)
+    label = telling_label(setup, -SATURATING)
+    return _pair(examples, push * judged / (norm * TILT), small + large, label, small - large)
 
 
 def _likelihood(runner: Runner, pair: Pair, runs: int) -> Scores:

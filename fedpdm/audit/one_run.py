@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from fedpdm.algorithms.local import Examples
-from fedpdm.audit.attacks import alone, canary_norm, least_used, wrong_about
+from fedpdm.audit.attacks import SATURATING, alone, canary_norm, least_used, telling_label, wrong_about
 from fedpdm.audit.runner import OWN, PRESENT, Runner
 from fedpdm.errors import ConfigError
 from fedpdm.rounds import Setup
@@ -156,7 +156,7 @@ def guess(scores: np.ndarray, there: np.ndarray) -> Guessed:
 class Canaries(NamedTuple):
     """Rows that can be told apart, and the model at which each has its largest gradient."""
 
-    features: np.ndarray  # [canaries, features]; all have label 0
+    features: np.ndarray  # [canaries, features]; all have one label
     directions: np.ndarray  # [canaries, *model], of norm 1: the direction in which a canary moves the solution
     x0: np.ndarray
 
@@ -231,9 +231,11 @@ def one_run(
     placed = place_canaries(setup, np.asarray(examples.features[0, canaries:]), classes, canaries, norm)
     there = np.random.default_rng([seed, 1]).integers(0, 2, canaries)
 
+    label = telling_label(setup, -SATURATING)
+
     def data(chosen: np.ndarray) -> Examples:
         rows = examples.features.at[0, :canaries].set(placed.features * chosen[:, None])
-        return examples._replace(features=rows, labels=examples.labels.at[0, :canaries].set(0))
+        return examples._replace(features=rows, labels=examples.labels.at[0, :canaries].set(label))
 
     runner = Runner(setup, jnp.asarray(placed.x0, jnp.float32), jnp.asarray(rounds, jnp.int32), seed)
     nobody, everybody = data(np.zeros(canaries)), data(np.ones(canaries))

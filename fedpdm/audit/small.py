@@ -10,13 +10,17 @@ from fedpdm.data import Federation, federation_from_arrays
 __all__ = ["small_config", "small_federation"]
 
 
-def small_federation(examples: int = 50, features: int = 20, classes: int = 2, seed: int = 0) -> Federation:
+def small_federation(
+    examples: int = 50, features: int = 20, classes: int = 2, seed: int = 0, number: bool = False
+) -> Federation:
     """Make one client with random unit-norm examples whose last feature is zero.
 
     Parameters
     ----------
     examples, features, classes, seed : int
         Sizes, and the seed of the examples.
+    number : bool
+        The label is a number in [0, 1].
 
     Returns
     -------
@@ -27,6 +31,9 @@ def small_federation(examples: int = 50, features: int = 20, classes: int = 2, s
     x = rng.normal(size=(examples, features))
     x[:, -1] = 0.0
     x /= np.linalg.norm(x, axis=1, keepdims=True)
+    if number:
+        y = rng.random(examples)
+        return federation_from_arrays([(x, y)], x, y, name="random", number=True)
     y = rng.integers(0, classes, examples)
     y[:classes] = np.arange(classes)
     return federation_from_arrays([(x, y)], x, y, name="random")

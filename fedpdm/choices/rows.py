@@ -99,7 +99,7 @@ class LossChoice(Choice):
     Attributes
     ----------
     target : str
-        "classes" or "number": the kind of label that it learns. The `Loss` says the same.
+        "classes", "number" or "time": the kind of label that it learns. The `Loss` says the same.
     """
 
     target: str = "classes"

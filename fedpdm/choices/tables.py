@@ -98,6 +98,15 @@ AGGREGATES: Table[AggregateChoice] = Table(
     ],
 )
 
+THRESHOLD = Option(
+    "huber_threshold", 0.1, "residual from which it counts linearly, as a share of the label's range", "threshold", {"gt": 0}
+)
+LEVEL = Option("quantile", 0.5, "the quantile to predict; 0.5: the median", "level", {"gt": 0, "lt": 1})
+SMOOTHING = Option(
+    "quantile_smoothing", 0.01, "half width of the kink's smoothing, as a share of the label's range", "smoothing", {"gt": 0}
+)
+
+_NUMBER = "fedpdm.problem.regression"
 LOSSES: Table[LossChoice] = Table(
     "loss",
     [
@@ -105,6 +114,29 @@ LOSSES: Table[LossChoice] = Table(
             "logistic", "logistic", "fedpdm.problem.losses:logistic", (), "The paper's loss: the score of the true class only."
         ),
         LossChoice("softmax", "softmax", "fedpdm.problem.losses:softmax", (), "Cross-entropy of the softmax of all scores."),
+        LossChoice(
+            "squared", "squared", f"{_NUMBER}:squared", (), "Half the squared residual: the mean of a number.", "number"
+        ),
+        LossChoice(
+            "huber", "Huber", f"{_NUMBER}:huber", (THRESHOLD,), "Squared for small residuals, linear for outliers.", "number"
+        ),
+        LossChoice(
+            "quantile",
+            "smoothed pinball",
+            f"{_NUMBER}:quantile",
+            (LEVEL, SMOOTHING),
+            "A quantile of a number, for instance its median.",
+            "number",
+        ),
+        LossChoice("poisson", "Poisson", f"{_NUMBER}:poisson", (), "Counts with a log link.", "number"),
+        LossChoice(
+            "piecewise-exponential",
+            "piecewise exponential",
+            "fedpdm.problem.survival:piecewise_exponential",
+            (),
+            "A time to an event, with a constant hazard in each of some public time bands.",
+            "time",
+        ),
     ],
 )
 
@@ -182,7 +214,7 @@ FEATURE_MAPS: Table[FeatureMapChoice] = Table(
 )
 
 
-_CLASSES = "fedpdm.metrics.classes"
+_CLASSES, _NUMBERS = "fedpdm.metrics.classes", "fedpdm.metrics.numbers"
 METRICS: Table[MetricChoice] = Table(
     "metric",
     [
@@ -215,6 +247,39 @@ METRICS: Table[MetricChoice] = Table(
             (),
             "mean squared distance of the probabilities from the truth; lower is better",
             lower_is_better=True,
+        ),
+        MetricChoice(
+            "r2",
+            "R2",
+            f"{_NUMBERS}:r2",
+            (),
+            "share of the label's variance that predictions explain; 0 is what always predicting the mean gives",
+            "number",
+        ),
+        MetricChoice(
+            "mae", "Mean absolute error", f"{_NUMBERS}:mae", (), "in the label's units; lower is better", "number", True
+        ),
+        MetricChoice(
+            "rmse", "Root mean squared error", f"{_NUMBERS}:rmse", (), "in the label's units; lower is better", "number", True
+        ),
+        MetricChoice(
+            "deviance", "Mean deviance", f"{_NUMBERS}:deviance", (), "of Poisson counts; lower is better", "number", True
+        ),
+        MetricChoice(
+            "below",
+            "Share at or below the prediction",
+            f"{_NUMBERS}:below",
+            (),
+            "should be the quantile that is predicted",
+            "number",
+        ),
+        MetricChoice(
+            "concordance",
+            "Concordance",
+            "fedpdm.metrics.times:concordance",
+            (),
+            "share of comparable pairs in which the row with the longer predicted time has its event later",
+            "time",
         ),
     ],
 )

@@ -16,7 +16,7 @@ SCHEMA_COMMENT = """The columns of {table}, inferred from its rows.
 Under privacy.mechanism = "sound" nothing here may come from the rows: write bounds and levels that are known without them,
 and remove the line from_rows.
 kind is "number" (cut to [low, high]; missing_column = true adds an indicator of missing ones), "category" (an indicator per
-level) or "ignored"."""
+level) or "ignored". A label has classes, or, if it is a number, target = {{ low, high }}, to which it is cut."""
 
 
 RELEASE_COMMENT = """The columns of {table}, inferred from its rows with noise: differential privacy for one row, with the
@@ -57,6 +57,8 @@ def schema(
     label: Annotated[str, typer.Option(help="The column to predict.")],
     client_column: Annotated[str | None, typer.Option(help="The column with the owner of a row.")] = None,
     unit: Annotated[str | None, typer.Option(help="The column with the person of a row.")] = None,
+    target: Annotated[str | None, typer.Option(help="What the label is: classes or number (default: by its values).")] = None,
+    event: Annotated[str | None, typer.Option(help="The column that says whether the event was observed.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Infer with noise: the budget of this release.")] = None,
     delta: Annotated[float, typer.Option(help="Delta of that release.")] = 1e-6,
     features: Annotated[int | None, typer.Option(help="Columns of a LibSVM file; needed with --epsilon.")] = None,
@@ -71,8 +73,15 @@ def schema(
     from fedpdm.data.schema_inference import infer_schema
     from fedpdm.data.tables import read_table
 
+    if target not in (None, "classes", "number"):
+        raise ConfigError(f"Unknown --target {target!r}: choose classes or number.")
     if epsilon is None:
-        found, comment = infer_schema(read_table(table), label, client_column, unit), SCHEMA_COMMENT
+        found, comment = infer_schema(read_table(table), label, client_column, unit, target, event), SCHEMA_COMMENT
+    elif target == "number" or event is not None:
+        raise ConfigError(
+            "--target number and --event do not go with --epsilon, which releases classes, not the bounds of a number: leave "
+            "--epsilon out, and put in what is known without the rows"
+        )
     elif unit is not None:
         raise ConfigError(
             f"--unit {unit} does not fit --epsilon: the noise of a schema covers one row, not all rows of one {unit}. Remove "

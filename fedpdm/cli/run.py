@@ -41,6 +41,9 @@ def run_command(
     test_share: Annotated[float | None, typer.Option(help="Share of every client's rows to test on (default: 0.2).")] = None,
     unit: Annotated[str | None, typer.Option(help="The column with the person of a row: the unit of the guarantee.")] = None,
     min_rows: Annotated[int | None, typer.Option(help="Join clients with fewer rows into one (default: no).")] = None,
+    event: Annotated[
+        str | None, typer.Option(help="The column that says whether the event was observed; the label is the time to it.")
+    ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget; your own table then needs --schema.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run folder (default: a new one below runs/).")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder.")] = None,
@@ -73,6 +76,7 @@ def run_command(
         epsilon=epsilon,
         unit=unit,
         min_rows=min_rows,
+        event=event,
     )
     if resume and (config or settings or shorthand or out):
         raise ConfigError("--resume uses the settings and the folder of the run: remove CONFIG, --set and other flags.")
@@ -141,9 +145,10 @@ def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None
     if summary["remark"]:
         print(summary["remark"])
     else:
+        name = "accuracy" if summary["test_accuracy"] is not None else "loss"
         print(
-            f"Test accuracy {summary['test_accuracy']:.4f} (last model), "
-            f"{summary['test_accuracy_averaged']:.4f} (tail average); "
+            f"Test {name} {summary[f'test_{name}']:.4f} (last model), "
+            f"{summary[f'test_{name}_averaged']:.4f} (tail average); "
             f"{summary['nonzero_fraction']:.1%} of the weights are non-zero."
         )
         for line in metric_lines(summary.get("metrics")):

@@ -33,12 +33,13 @@ def table_settings(
     epsilon: float | None,
     unit: str | None,
     min_rows: int | None,
+    event: str | None = None,
 ) -> list[str]:
     """Turn the flags for tables into settings: each is shorthand for a key.
 
     Parameters
     ----------
-    data, label, client_column, schema, test, test_share, epsilon, unit, min_rows
+    data, label, client_column, schema, test, test_share, epsilon, unit, min_rows, event
         The flags of `fedpdm run`; None: not given.
 
     Returns
@@ -55,6 +56,7 @@ def table_settings(
         "data.test_share": test_share,
         "data.unit_column": unit,
         "data.min_rows": min_rows,
+        "data.event_column": event,
         "privacy.epsilon": epsilon,
     }
     settings = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in flags.items() if value is not None]
@@ -79,7 +81,7 @@ def predict(
     averaged: AveragedOption = False,
     weights: WeightsOption = None,
 ) -> None:
-    """Predict the class of new rows, with probabilities, as CSV.
+    """Predict the class of new rows, with probabilities, or their number, as CSV.
 
     \b
     Example:
@@ -101,6 +103,10 @@ def export(
     out: OutOption = None,
     averaged: AveragedOption = False,
     weights: WeightsOption = None,
+    intervals: Annotated[
+        float | None,
+        typer.Option(help="csv: an interval at this level, for instance 0.95, and a p-value for every coefficient."),
+    ] = None,
 ) -> None:
     """Export the model: plain coefficients as CSV, or ONNX from the columns to the class.
 
@@ -109,12 +115,21 @@ def export(
       fedpdm export runs/mine
       fedpdm export runs/mine --format onnx --out model.onnx
       fedpdm export runs/mine --weights 0.05
+      fedpdm export runs/mine --intervals 0.95
     """
     if kind not in ("csv", "onnx"):
         raise ConfigError(f"Unknown --format {kind!r}: choose csv or onnx.")
     if kind == "onnx" and out is None:
         raise ConfigError("ONNX is not text: name a file for it with --out, for instance --out model.onnx.")
+    if intervals is not None and (kind != "csv" or weights is not None or averaged or not 0 < intervals < 1):
+        raise ConfigError(
+            f"--intervals {intervals:g} is a level between 0 and 1, for --format csv of the model that the run releases: leave "
+            "--weights and --averaged out."
+        )
     model = _model(run, averaged, weights)
+    if intervals is not None:
+        _write(out, model.intervals_csv(intervals).encode())
+        return
     if kind == "csv":
         _write(out, model.coefficients_csv().encode())
         return

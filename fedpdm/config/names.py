@@ -34,7 +34,7 @@ class OneOf:
 
 AlgorithmName = Annotated[str, OneOf((ALGORITHMS,))]
 AggregateName = Annotated[str, OneOf((AGGREGATES,))]
-LossName = Annotated[str, OneOf((LOSSES,))]
+LossName = Annotated[str, OneOf((LOSSES, ("auto",)))]
 PenaltyName = Annotated[str, OneOf((PENALTIES,))]
 FeatureMapName = Annotated[str, OneOf((FEATURE_MAPS, ("auto",)))]
 

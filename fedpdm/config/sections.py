@@ -38,6 +38,9 @@ class DataSection(Section):
     unit_column: str | None = Field(
         default=None, description="own table: the column with the person of a row; all rows of a person then count as one"
     )
+    event_column: str | None = Field(
+        default=None, description="own table: says whether an event was seen; the label is then the time to it"
+    )
     min_rows: int | None = Field(
         default=None, ge=2, description="own table: clients with fewer rows become one client; unset: all stay apart"
     )
@@ -117,11 +120,15 @@ class DataSection(Section):
 
 
 # Settings for the user's own tables only
-TABLE_KEYS = ("label", "client_column", "schema_file", "test_share", "test_file", "unit_column", "min_rows")
+TABLE_KEYS = ("label", "client_column", "schema_file", "test_share", "test_file", "unit_column", "event_column", "min_rows")
 
 
 class ProblemSection(Section):
-    loss: LossName = Field(default="softmax", description='"logistic" (the paper\'s, true class only) or "softmax"')
+    loss: LossName = Field(
+        default="softmax",
+        description="classes: logistic (the paper's, true class only) or softmax; a number: squared, huber, quantile or "
+        "poisson; auto: softmax or squared, as the label is",
+    )
     beta: float = Field(default=0.0, ge=0, description="weight of the non-convex term sum x^2/(1+x^2)")
     penalty: PenaltyName = Field(default="l1", description="non-smooth term h, through its prox at the server")
     gamma: float = field_of(GAMMA)
@@ -206,6 +213,9 @@ class PrivacySection(Section):
     standard_share: float = Field(
         default=0.1, gt=0, lt=1, description="share of the budget for means and deviations, with data.standardise"
     )
+    interval_share: float = Field(
+        default=0.3, gt=0, lt=1, description="share of the budget for gradients and curvature, with metrics.intervals"
+    )
     defaults: Literal["given", "rule"] = Field(
         default="given",
         description='"rule": settings that are not given follow from public sizes and the budget (docs/defaults.md)',
@@ -242,7 +252,7 @@ class CohortsSection(Section):
     )
 
 
-SOUND_KEYS = ("relation", "mode", "standard_share", "defaults", "participations", "trust", "clients_per_unit")
+SOUND_KEYS = ("relation", "mode", "standard_share", "interval_share", "defaults", "participations", "trust", "clients_per_unit")
 
 # Settings that a mechanism ignores must not be set: a user could believe that they count.
 UNUSED_PRIVACY_KEYS: dict[str, tuple[str, ...]] = {
@@ -279,6 +289,10 @@ class MetricsSection(Section):
         default=None,
         description="two classes: predict the second one from this probability on; balanced-accuracy: the best value for it "
         "on a tenth of the training rows, which are set apart; unset: 0.5",
+    )
+    intervals: bool = Field(
+        default=False,
+        description="an interval for every coefficient (a number or two classes); with privacy it takes a share of the budget",
     )
     tail: float = Field(
         default=0.5, gt=0, le=1, description="the averaged model is the mean over this last share of the rounds"

@@ -13,6 +13,7 @@ from fedpdm.data.encoding import encode
 from fedpdm.data.schema import Ignored, Schema, describe, read_schema, some, to_toml
 from fedpdm.data.schema_inference import check_roles, infer_schema
 from fedpdm.data.split import gather_small, split
+from fedpdm.data.survival import band_places, expand
 from fedpdm.data.tables import SKLEARN, Table, read_table
 from fedpdm.errors import ConfigError, DataError
 
@@ -27,7 +28,7 @@ class CustomData(NamedTuple):
     notes: tuple[str, ...]
 
 
-def load_custom(data: DataSection, private: bool = False) -> CustomData:
+def load_custom(data: DataSection, private: bool = False, target: str | None = None) -> CustomData:
     """Read the table that the section [data] of the settings names, encode it, and set test rows apart.
 
     Parameters
@@ -36,15 +37,19 @@ def load_custom(data: DataSection, private: bool = False) -> CustomData:
         The settings; `data.name` is the path.
     private : bool
         Whether the run claims a guarantee for the rows: then a schema that was inferred from them is refused.
+    target : str, optional
+        "classes", "number" or "time": the kind of label that the loss needs. None: by the schema, or by the rows.
 
     Returns
     -------
     CustomData
         The data set, its schema, and notes.
     """
+    if data.event_column is not None and data.features != "raw":
+        raise ConfigError(f"data.features={data.features} does not go with a time to an event: set data.features=raw.")
     table = read_table(data.name)
     check_roles(table.name, data.label, data.client_column, data.unit_column)
-    schema, notes = _schema(data, table, private)
+    schema, notes = _schema(data, table, private, target)
     rows = encode(schema, table)
     name, count, checksums = table.name, table.rows, {table.name: table.checksum, "schema": _digest(schema)}
     del table  # its columns are not needed beside the features
@@ -73,21 +78,38 @@ def load_custom(data: DataSection, private: bool = False) -> CustomData:
         labels=rows.labels[train],
         test_features=held_out.features,
         test_labels=held_out.labels,
-        class_names=tuple(schema.classes),
+        class_names=schema.outputs,
         feature_names=schema.feature_names,
         checksums=checksums,
         clients=rows.clients.places[train] if schema.client else rows.clients.places,
         client_names=rows.clients.names,
         units=np.zeros(0, np.int64) if rows.units is None else rows.units[train],
     )
-    return CustomData(dataset, schema, (*notes, _shape(dataset, schema)))
+    notes = (*notes, _shape(dataset, schema))
+    return CustomData(_in_bands(dataset, schema) if schema.target and schema.target.event else dataset, schema, notes)
+
+
+def _in_bands(dataset: Dataset, schema: Schema) -> Dataset:
+    """Rows of time bands in place of subjects. A subject's rows stay together, and each counts one over the bands."""
+    places = band_places(schema.label.replace("=", ":"), dataset.feature_names)
+    train = expand(dataset.features, dataset.labels, places)
+    test = expand(dataset.test_features, dataset.test_labels, places)
+    return dataset._replace(
+        features=train.features,
+        labels=train.labels,
+        test_features=test.features,
+        test_labels=test.labels,
+        clients=dataset.clients[train.subjects] if len(dataset.clients) else dataset.clients,
+        units=train.subjects,
+        most_rows=len(places) + 1,
+    )
 
 
 def _digest(schema: Schema) -> str:
     return hashlib.sha256(to_toml(schema).encode()).hexdigest()
 
 
-def _schema(data: DataSection, table: Table, private: bool) -> tuple[Schema, tuple[str, ...]]:
+def _schema(data: DataSection, table: Table, private: bool, target: str | None) -> tuple[Schema, tuple[str, ...]]:
     """Return the schema of the settings, or else one inferred from the rows, with notes about it."""
     client = data.client_column
     if data.schema_file is not None:
@@ -98,6 +120,8 @@ def _schema(data: DataSection, table: Table, private: bool) -> tuple[Schema, tup
                 'privacy.mechanism="sound" they would reveal something about them: replace them by values that are known '
                 "without the rows, and remove that line"
             )
+        if data.event_column not in (None, schema.target.event if schema.target else None):
+            raise ConfigError(f"data.event_column={data.event_column} is not the event of {data.schema_file}: change one")
         if data.label not in (None, schema.label):
             raise ConfigError(f"data.label={data.label} is not the label of {data.schema_file}, {schema.label!r}: change one")
         if data.partition == "column" and client is not None and client != schema.client:
@@ -121,7 +145,7 @@ def _schema(data: DataSection, table: Table, private: bool) -> tuple[Schema, tup
             raise ConfigError(f"{table.name}: name the column to predict with --label (data.label); its columns are {columns}")
         if private:
             raise ConfigError(_refusal(table.name, label, client))
-        schema, more = infer_schema(table, label, client, data.unit_column)
+        schema, more = infer_schema(table, label, client, data.unit_column, target, data.event_column)
         said = f"schema inferred from the rows, {len(schema.feature_names)} features:\n{describe(schema)}"
         notes = (said, *more)
     if data.partition == "column" and schema.client is None:

@@ -44,6 +44,8 @@ class Dataset(NamedTuple):
         [examples] the owner of each example, as a position in the names; empty before examples are assigned to clients.
     units : ndarray
         [examples] equal numbers for examples of one person; empty if every example is a person of its own.
+    most_rows : int
+        Above 0: a public bound on the examples of one unit; each example then has the weight one over it.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Dataset(NamedTuple):
     clients: np.ndarray = np.zeros(0, np.int32)
     client_names: tuple[str, ...] = ()
     units: np.ndarray = np.zeros(0, np.int64)
+    most_rows: int = 0
 
 
 class DatasetInfo(NamedTuple):

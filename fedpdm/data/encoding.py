@@ -1,13 +1,13 @@
 """Encode the rows of a table by a public schema. Nothing is fitted, and each row is encoded by itself."""
 
-__all__ = ["Encoded", "Members", "encode", "as_numbers", "as_words", "known_numbers"]
+__all__ = ["Encoded", "Members", "encode", "as_numbers", "as_words", "event_seen", "known_numbers"]
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedpdm.data.schema import Category, Number, Schema, some
+from fedpdm.data.schema import Category, Number, Schema, Target, some
 from fedpdm.data.tables import MISSING, MISSING_NUMBERS, Table, number_word
 from fedpdm.errors import DataError
 
@@ -23,7 +23,8 @@ class Encoded(NamedTuple):
     features : ndarray
         [rows, features] float32 in [0, 1].
     labels : ndarray
-        [rows] int32; empty if the call does not ask for labels.
+        [rows] int32 classes, float32 numbers in [0, 1], or shares of a time (`Target.scale_times`); empty if the call does not
+        ask for labels.
     clients : Members
         The owners of the rows; empty if the schema has no client column or the call does not ask for labels.
     notes : tuple of str
@@ -75,7 +76,7 @@ def encode(schema: Schema, table: Table, labelled: bool = True) -> Encoded:
     labels = _encode_labels(schema, table, notes)
     clients = _client_places(_clients(table, schema.client) if schema.client else None)
     units = _units(table, schema.unit_column) if schema.unit_column else None
-    kept = labels >= 0
+    kept = ~np.isnan(labels) if schema.target else labels >= 0
     if not kept.all():
         features, labels = features[kept], labels[kept]
         clients = Members(clients.places[kept], clients.names) if schema.client else clients
@@ -231,6 +232,55 @@ def _places(words: "polars.Series", levels: Sequence[str]) -> np.ndarray:
 
 
 def _encode_labels(schema: Schema, table: Table, notes: list[str]) -> np.ndarray:
+    labels = _encode_target(schema.target, schema, table, notes) if schema.target else _encode_classes(schema, table, notes)
+    if np.isnan(labels).all() if schema.target else (labels < 0).all():
+        raise DataError(f"{table.name}: no row has a label in {schema.label!r}: fill that column")
+    return labels
+
+
+def _encode_target(target: Target, schema: Schema, table: Table, notes: list[str]) -> np.ndarray:
+    values = as_numbers(table.column(schema.label, "label column"), f"{table.name}, label column {schema.label!r}")
+    outside = int(((values < target.low) | (values > target.high)).sum())
+    if outside:
+        bounds = f"[{target.low:g}, {target.high:g}]"
+        notes.append(f"{schema.label}: {_amount(outside, 'label')} outside {bounds} {_is(outside)} cut to it")
+    seen = None
+    if target.event:
+        seen = event_seen(table.column(target.event, "event column"), f"{table.name}, event column {target.event!r}")
+        values = np.where(np.isnan(seen), np.nan, values)
+    if count := int(np.isnan(values).sum()):
+        notes.append(f"{schema.label}: {_amount(count, 'row')} without a label {_is(count)} left out")
+    return target.scale(values) if seen is None else target.scale_times(values, seen > 0)
+
+
+SEEN, NOT_SEEN = ("1", "yes", "true", "y", "t"), ("0", "no", "false", "n", "f")
+
+
+def event_seen(series: "polars.Series", where: str) -> np.ndarray:
+    """Read whether an event was seen: 1, yes, true, y, t against 0, no, false, n, f.
+
+    Parameters
+    ----------
+    series : polars.Series
+        A column.
+    where : str
+        Name of the column, for the error.
+
+    Returns
+    -------
+    ndarray
+        float64: 1 or 0, NaN where it is missing.
+    """
+    words = as_words(series).str.to_lowercase()
+    places = _places(words, (*SEEN, *NOT_SEEN))
+    wrong = (places < 0) & words.is_not_null().to_numpy()
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(f"{where}: row {row + 1} is {words[row]!r}; write {', '.join(SEEN)} or {', '.join(NOT_SEEN)}")
+    return np.where(places < 0, np.nan, places < len(SEEN))
+
+
+def _encode_classes(schema: Schema, table: Table, notes: list[str]) -> np.ndarray:
     words = as_words(table.column(schema.label, "label column"), schema.classes)
     labels = _places(words, schema.classes)
     wrong = (labels < 0) & words.is_not_null().to_numpy()
@@ -242,8 +292,6 @@ def _encode_labels(schema: Schema, table: Table, notes: list[str]) -> np.ndarray
         )
     if count := words.null_count():
         notes.append(f"{schema.label}: {_amount(count, 'row')} without a label {_is(count)} left out")
-    if not (labels >= 0).any():
-        raise DataError(f"{table.name}: no row has a label in {schema.label!r}: fill that column")
     return labels.astype(np.int32)
 
 

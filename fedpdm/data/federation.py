@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from fedpdm.data.datasets import Dataset
 from fedpdm.data.schema import Schema
-from fedpdm.data.weights import clients_per_person, padded, person_weights
+from fedpdm.data.weights import clients_per_person, padded, person_weights, unit_shares
 from fedpdm.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ class Federation(NamedTuple):
     features : ndarray
         [clients, max_size, n] float32.
     labels : ndarray
-        [clients, max_size] int32.
+        [clients, max_size] int32 classes, or float32 numbers in [0, 1].
     sizes : ndarray
         [clients] int32, how many rows of each client are examples.
     test_features, test_labels : ndarray
         The examples that no client holds.
     classes : int
-        The number of classes.
+        The number of classes; 1 if the label is a number. A linear model has so many rows.
     name : str
         The data set's name.
     class_names, feature_names : tuple of str
@@ -79,6 +79,17 @@ class Federation(NamedTuple):
         return self.sizes if self.persons is None else self.persons
 
     @property
+    def numeric(self) -> bool:
+        """Whether the label is a number, not a class."""
+        return self.labels.dtype.kind == "f"
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of the label: "classes", "number" or "time"."""
+        target = self.schema.target if self.schema else None
+        return target.kind if target else "number" if self.numeric else "classes"
+
+    @property
     def clients(self) -> int:
         """The number of clients."""
         return self.features.shape[0]
@@ -90,7 +101,9 @@ class Federation(NamedTuple):
 
     @property
     def label_counts(self) -> np.ndarray:
-        """[clients, classes] how many examples of each class each client holds."""
+        """[clients, classes] how many examples of each class each client holds; no columns if the label is a number."""
+        if self.numeric:
+            return np.zeros((self.clients, 0), np.int64)
         real = mask(self.sizes, self.max_size)
         client = np.nonzero(real)[0]
         flat = np.bincount(client * self.classes + self.labels[real], minlength=self.clients * self.classes)
@@ -189,7 +202,7 @@ def make_federation(dataset: Dataset, parts: Sequence[np.ndarray]) -> Federation
         seen[part] = True
     sizes = np.array([len(part) for part in parts], np.int32)
     features = np.zeros((len(parts), sizes.max(), dataset.features.shape[1]), np.float32)
-    labels = np.zeros((len(parts), sizes.max()), np.int32)
+    labels = np.zeros((len(parts), sizes.max()), dataset.labels.dtype)
     for client, part in enumerate(parts):
         features[client, : len(part)] = dataset.features[part]
         labels[client, : len(part)] = dataset.labels[part]
@@ -209,6 +222,8 @@ def make_federation(dataset: Dataset, parts: Sequence[np.ndarray]) -> Federation
     if not len(dataset.units):
         return found
     weights, persons = person_weights(dataset.units, parts)
+    if dataset.most_rows:
+        weights = [np.full(len(own), unit_shares(np.array(dataset.most_rows)), np.float32) for own in weights]
     most = clients_per_person(dataset.units, parts)
     return found._replace(weights=padded(weights), persons=persons, clients_per_person=most)
 
@@ -220,6 +235,7 @@ def federation_from_arrays(
     class_names: Sequence[str] | None = None,
     feature_names: Sequence[str] | None = None,
     name: str = "own",
+    number: bool = False,
 ) -> Federation:
     """Make a federation from your own arrays.
 
@@ -229,13 +245,15 @@ def federation_from_arrays(
     Parameters
     ----------
     client_arrays : sequence of (features, labels)
-        Per client: [examples, n] finite numbers, and [examples] whole numbers from 0.
+        Per client: [examples, n] finite numbers, and [examples] whole numbers from 0, or numbers in [0, 1].
     test_features, test_labels : array-like
         The examples to measure accuracy with.
     class_names, feature_names : sequence of str, optional
         Names of the labels 0, 1, ... and of the columns.
     name : str
         Name of the data in reports.
+    number : bool
+        The label is a number, scaled to [0, 1] by public bounds (`fedpdm.data.schema.Target`), and not a class.
 
     Returns
     -------
@@ -259,10 +277,11 @@ def federation_from_arrays(
     """
     if not len(client_arrays):
         raise DataError("client_arrays has 0 clients; give at least 1")
-    checked = [_checked(f"client {client}", *arrays) for client, arrays in enumerate(client_arrays)]
-    checked.append(_checked("test data", test_features, test_labels))
+    check = _checked_number if number else _checked
+    checked = [check(f"client {client}", *arrays) for client, arrays in enumerate(client_arrays)]
+    checked.append(check("test data", test_features, test_labels))
     width = checked[0][0].shape[1]
-    classes = max(2, *(int(labels.max()) + 1 for _, labels in checked))
+    classes = 1 if number else max(2, *(int(labels.max()) + 1 for _, labels in checked))
     if class_names is not None and len(class_names) < classes:
         raise DataError(f"label {classes - 1} occurs, but there are {len(class_names)} class names; name every class")
     if feature_names is not None and len(feature_names) != width:
@@ -278,7 +297,7 @@ def federation_from_arrays(
         labels=np.concatenate([labels for _, labels in checked[:-1]]),
         test_features=checked[-1][0],
         test_labels=checked[-1][1],
-        class_names=tuple(class_names or map(str, range(classes))),
+        class_names=tuple(class_names or (["label"] if number else map(str, range(classes)))),
         feature_names=tuple(feature_names or (f"x{column}" for column in range(width))),
         checksums={name: _fingerprint(checked)},
     )
@@ -295,6 +314,28 @@ def _fingerprint(arrays: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
 
 def _checked(who: str, features: ArrayLike, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Return one client's arrays as float32 and int32, or raise a DataError that names the mistake."""
+    x, y = _shaped(who, features, labels)
+    if y.dtype.kind not in "iub":
+        raise DataError(f"{who}: labels are {y.dtype}, expected whole numbers from 0; use labels.astype(int)")
+    if y.min() < 0:
+        raise DataError(f"{who}, row {np.argmin(y)}: label {y.min()} is below 0; number the classes 0, 1, 2, ...")
+    return x, y.astype(np.int32)
+
+
+def _checked_number(who: str, features: ArrayLike, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Return one client's arrays as float32, the labels within [0, 1], or raise a DataError that names the mistake."""
+    x, y = _shaped(who, features, labels)
+    inside = (y >= 0) & (y <= 1) if y.dtype.kind in "iufb" else np.zeros(len(y), bool)
+    if not inside.all():
+        row = int(np.argmin(inside))
+        raise DataError(
+            f"{who}, row {row}: label {y[row]} is outside [0, 1]; scale labels by public bounds, (y - low)/(high - low)"
+        )
+    return x, y.astype(np.float32)
+
+
+def _shaped(who: str, features: ArrayLike, labels: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Return finite features as float32, and as many labels."""
     try:
         # a float64 beyond float32 becomes inf here, and is refused below with its row
         with np.errstate(over="ignore"):
@@ -311,8 +352,4 @@ def _checked(who: str, features: ArrayLike, labels: ArrayLike) -> tuple[np.ndarr
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
         raise DataError(f"{who}, row {row}, column {column}: {x[row, column]} is not finite; fix or drop that row")
-    if y.dtype.kind not in "iub":
-        raise DataError(f"{who}: labels are {y.dtype}, expected whole numbers from 0; use labels.astype(int)")
-    if y.min() < 0:
-        raise DataError(f"{who}, row {np.argmin(y)}: label {y.min()} is below 0; number the classes 0, 1, 2, ...")
-    return x, y.astype(np.int32)
+    return x, y

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedpdm.choices import is_table
+from fedpdm.choices import LOSSES, is_table
 from fedpdm.config import Config, DataSection
 from fedpdm.data.custom import load_custom
 from fedpdm.data.datasets import Dataset, clip_norms, load_dataset
@@ -44,7 +44,7 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
     """
     data, schema = config.data, None
     if is_table(data.name):
-        dataset, schema, notes = load_custom(data, private=config.privacy.mechanism == "sound")
+        dataset, schema, notes = load_custom(data, config.privacy.mechanism == "sound", _wanted(config))
         if progress:
             print(f"{dataset.name}:", *notes, sep="\n", file=sys.stderr)
     else:
@@ -61,11 +61,28 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
     return make_federation(dataset, _deal(data, dataset))._replace(schema=schema, validation=validation)
 
 
+def _wanted(config: Config) -> str | None:
+    """What the loss takes a label for, if the settings name one."""
+    if config.problem.loss == "auto":
+        return None
+    target = LOSSES.row(config.problem.loss).target
+    if target == "time" and config.data.event_column is None and config.data.schema_file is None:
+        raise ConfigError(
+            f"problem.loss={config.problem.loss} needs the column that says whether the event was seen: --event "
+            "(data.event_column), or a schema with it"
+        )
+    return target
+
+
 def _deal(data: DataSection, dataset: Dataset) -> list[np.ndarray]:
     if data.partition == "column":
         return by_column(dataset.clients)
     if len(dataset.units):
         return _deal_persons(data, dataset.units)
+    if dataset.labels.dtype.kind == "f" and data.partition != "iid":
+        raise ConfigError(
+            f"data.partition={data.partition} deals by classes, but the label is a number: use a client column, or iid"
+        )
     dealing: dict[str, Any] = {}
     if data.partition == "labels":
         dealing["labels_per_client"] = data.labels_per_client

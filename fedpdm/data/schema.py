@@ -1,6 +1,18 @@
 """The public description of a table: a small TOML file and its typed form."""
 
-__all__ = ["Number", "Category", "Ignored", "Cost", "Schema", "read_schema", "parse_schema", "to_toml", "describe", "some"]
+__all__ = [
+    "Number",
+    "Category",
+    "Ignored",
+    "Target",
+    "Cost",
+    "Schema",
+    "read_schema",
+    "parse_schema",
+    "to_toml",
+    "describe",
+    "some",
+]
 
 import math
 import tomllib
@@ -8,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
+import numpy as np
 import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -58,6 +71,55 @@ class Ignored(_Part):
 Column = Annotated[Number | Category | Ignored, Field(discriminator="kind")]
 
 
+class Target(_Part):
+    """A label that is a number: cut to [low, high], then scaled to [0, 1]. Predictions are in the label's own units.
+
+    With an `event` it is the time from 0 to an event, or to the end of observation if that column says that there was none.
+    Times after `high` count as observed until then. The hazard is constant in each of `bands` bands of equal width.
+    """
+
+    low: float
+    high: float
+    event: str | None = None  # the column that says whether the event was seen
+    bands: int = Field(default=5, ge=1, le=100)
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low={self.low:g} must be below high={self.high:g}")
+        if self.event and self.low:
+            raise ValueError(f"low={self.low:g} must be 0 for a time to an event")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """ "number" or "time"."""
+        return "time" if self.event else "number"
+
+    @property
+    def log_unit(self) -> float:
+        """What the logarithm of a prediction or of a hazard grows by when it is brought to the label's own units."""
+        return math.log(self.bands / self.high) if self.event else math.log(self.high)
+
+    def scale_times(self, times: np.ndarray, seen: np.ndarray) -> np.ndarray:
+        """Times as shares of `high`, negative where the event was not seen until then; NaN where a time is missing."""
+        shares = np.clip(times / self.high, 1e-6, 1).astype(np.float32)
+        return np.where(seen & (times <= self.high), shares, -shares)
+
+    def scale(self, values: np.ndarray) -> np.ndarray:
+        """The labels that a model learns, in [0, 1]; NaN where a value is missing."""
+        return np.clip((values - self.low) / (self.high - self.low), 0, 1).astype(np.float32)
+
+    def restore(self, scaled: np.ndarray) -> np.ndarray:
+        """Labels or predictions in their own units.
+
+        >>> target = Target(low=0, high=20)
+        >>> target.restore(target.scale(np.array([5.0, 30.0]))).tolist()
+        [5.0, 20.0]
+        """
+        return self.low + (self.high - self.low) * np.asarray(scaled, np.float64)
+
+
 class Cost(_Part):
     """The privacy cost of the schema itself: (epsilon, delta)-DP under adding or removing one row."""
 
@@ -71,7 +133,9 @@ class Schema(_Part):
     Attributes
     ----------
     label, classes
-        The column to predict, and its values; label k is `classes[k]`.
+        The column to predict, and its values; label k is `classes[k]`. Empty if the label is a number.
+    target
+        The public bounds of a label that is a number.
     client
         The column with the owner of a row, if there is one.
     unit_column
@@ -104,31 +168,48 @@ class Schema(_Part):
     """
 
     label: str
-    classes: list[str] = Field(min_length=2)
+    classes: list[str] = Field(default=[])
     client: str | None = None
     unit_column: str | None = None
     bias: bool = True
     from_rows: bool = False
+    target: Target | None = None
     columns: dict[str, Column] = Field(min_length=1)
     cost: Cost | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if (len(self.classes) < 2) == (self.target is None) or (self.target and self.classes):
+            raise ValueError(
+                f"the label {self.label!r} needs either classes, at least 2, or a [target] with the bounds low and high of a "
+                f"number; there are {len(self.classes)} classes and {'a' if self.target else 'no'} target"
+            )
         if len(set(self.classes)) < len(self.classes):
             raise ValueError(f"a class of {self.classes} occurs twice")
         for role in self.roles:
             if role in self.columns:
-                raise ValueError(f"the column {role!r} is the label, the client or the unit, so it must not be among [columns]")
+                raise ValueError(
+                    f"the column {role!r} is the label, the event, the client or the unit, so it must not be among [columns]"
+                )
         if len(set(self.roles)) < len(self.roles):
             raise ValueError(
-                f"the label {self.label!r}, the client {self.client!r} and the unit {self.unit_column!r} must be three columns"
+                f"the label {self.label!r}, the client {self.client!r}, the unit {self.unit_column!r} and the event must be "
+                "different columns"
             )
+        if self.target and self.target.event and (self.unit_column or not self.bias):
+            raise ValueError("a time to an event needs bias = true and no unit_column: its unit is one row")
         return self
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The columns that are not features: label, client, unit."""
-        return tuple(name for name in (self.label, self.client, self.unit_column) if name is not None)
+        """The columns that are not features: label, client, unit, event."""
+        event = self.target.event if self.target else None
+        return tuple(name for name in (self.label, self.client, self.unit_column, event) if name is not None)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """What the rows of a model stand for: the classes, or the label itself if it is a number."""
+        return (self.label,) if self.target else tuple(self.classes)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -145,6 +226,8 @@ def _feature_names(schema: Schema) -> Iterator[str]:
                 yield f"{plain} missing"
         elif isinstance(column, Category):
             yield from (f"{plain}={level}" for level in column.levels)
+    if schema.target and schema.target.event:
+        yield from (f"{schema.label.replace('=', ':')} band={band}" for band in range(2, schema.target.bands + 1))
     if schema.bias:
         yield "bias"
 
@@ -180,7 +263,11 @@ def describe(schema: Schema) -> str:
     str
         One line per column.
     """
-    rows = [(schema.label, f"label: {some(schema.classes, 10)}")]
+    bounds = schema.target
+    label = f"number in [{bounds.low:.9g}, {bounds.high:.9g}]" if bounds else some(schema.classes, 10)
+    if bounds and bounds.event:
+        label = f"time to {bounds.event!r} in [0, {bounds.high:.9g}], in {bounds.bands} bands"
+    rows = [(schema.label, f"label: {label}")]
     if schema.client:
         rows.append((schema.client, "client"))
     if schema.unit_column:
@@ -274,8 +361,13 @@ def to_toml(schema: Schema, comment: str = "") -> str:
     document = tomlkit.document()
     for line in comment.splitlines():
         document.add(tomlkit.comment(line))
-    for key, value in schema.model_dump(exclude={"columns", "cost", "from_rows"}, exclude_none=True).items():
+    left_out = {"columns", "cost", "from_rows", "target", *(["classes"] if schema.target else [])}
+    for key, value in schema.model_dump(exclude=left_out, exclude_none=True).items():
         document.add(key, value)
+    if schema.target:
+        document.add(
+            "target", tomlkit.item(schema.target.model_dump(exclude=None if schema.target.event else {"event", "bands"}))
+        )
     if schema.from_rows:
         document.add("from_rows", tomlkit.item(True).comment("remove this line when nothing below comes from the rows"))
     if schema.cost:

@@ -1,14 +1,14 @@
 """A schema inferred from a table. Its bounds and levels come from the rows, so it is public only if the rows are."""
 
-__all__ = ["Inferred", "infer_schema", "in_order", "check_roles", "MAX_LEVELS", "MAX_CLASSES"]
+__all__ = ["Inferred", "infer_schema", "in_order", "check_roles", "MAX_LEVELS", "MAX_CLASSES", "MAX_NUMBERED_CLASSES"]
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fedpdm.data.encoding import as_numbers, as_words, known_numbers
-from fedpdm.data.schema import Category, Column, Ignored, Number, Schema, some
+from fedpdm.data.schema import Category, Column, Ignored, Number, Schema, Target, some
 from fedpdm.data.tables import Table
 from fedpdm.errors import DataError
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_LEVELS = 50  # a column with more different words probably holds names or ids, and is ignored
 MAX_CLASSES = 100
+MAX_NUMBERED_CLASSES = 20  # a label with more different whole numbers is a number
 # Words in the name of a column that identifies something instead of measuring it: patient_id, "Case No.", recordKey; or, at the
 # end of the name, "code" and "number": "number of visits" is a measurement
 NAMES_OF_IDS = re.compile(
@@ -33,12 +34,21 @@ class Inferred(NamedTuple):
     notes: tuple[str, ...]
 
 
-def infer_schema(table: Table, label: str, client: str | None = None, unit: str | None = None) -> Inferred:
+def infer_schema(
+    table: Table,
+    label: str,
+    client: str | None = None,
+    unit: str | None = None,
+    target: str | None = None,
+    event: str | None = None,
+) -> Inferred:
     """Infer the kind, the bounds and the levels of every column from the rows.
 
     A column of numbers becomes a number between the smallest and the largest. Every other column, also codes such as 007,
     becomes a category of the words that occur. Columns with one value are ignored, and so are columns that look like ids or
-    names: more than `MAX_LEVELS` words, or whole numbers that identify a row instead of measuring something.
+    names: more than `MAX_LEVELS` words, or whole numbers that identify a row instead of measuring something. A
+    label is a number if it has more than `MAX_NUMBERED_CLASSES` different values, all of them numbers; half as many are
+    enough if some are not whole.
 
     Parameters
     ----------
@@ -46,6 +56,10 @@ def infer_schema(table: Table, label: str, client: str | None = None, unit: str 
         The rows.
     label, client, unit : str
         The column to predict, the column with the owner of a row, and the column with the person of a row.
+    target : str, optional
+        "classes" or "number": the kind of label, whatever its values.
+    event : str, optional
+        The column that says whether the event was observed: then the label is the time to it.
 
     Returns
     -------
@@ -53,14 +67,17 @@ def infer_schema(table: Table, label: str, client: str | None = None, unit: str 
         The schema, with `from_rows`, and notes.
     """
     check_roles(table.name, label, client, unit)
-    classes = _classes(table, label)
+    found, notes = _label(table, label, "number" if event else target)
+    if event is not None:
+        table.column(event, "event column")
+        found["target"] = found["target"].model_copy(update={"event": event})
     for role, name in (("client column", client), ("unit column", unit)):
         if name is not None:
             table.column(name, role)
-    notes, names = [], []
+    names = []
     columns: dict[str, Column] = {}
     for name, series in table.columns.items():
-        if name not in (label, client, unit):
+        if name not in (label, client, unit, event):
             columns[name] = _infer_column(table, name, series, notes, names)
     if names:
         pronoun = "it looks like an id or a name" if len(names) == 1 else "they look like ids or names"
@@ -69,7 +86,7 @@ def infer_schema(table: Table, label: str, client: str | None = None, unit: str 
         raise DataError(
             f"{table.name} has no column to learn from beside the label {label!r}: {'; '.join(notes) or 'add some'}"
         )
-    schema = Schema(label=label, classes=classes, client=client, unit_column=unit, from_rows=True, columns=columns)
+    schema = Schema(label=label, **found, client=client, unit_column=unit, from_rows=True, columns=columns)
     return Inferred(schema, tuple(notes))
 
 
@@ -95,6 +112,36 @@ def check_roles(table: str, label: str | None, client: str | None, unit: str | N
             raise DataError(f"{table}: the column {name!r} is both the {other} and the {role}: name two different columns")
 
 
+def _label(table: Table, label: str, target: str | None) -> tuple[dict[str, Any], list[str]]:
+    """The classes or the bounds of the label, and a line that says which of the two it was taken for, if that was a choice."""
+    series = table.column(label, "label column")
+    numbers = _numbers(series) if target != "classes" else None
+    if target == "number" and numbers is None:
+        as_numbers(series, f"{table.name}, label column {label!r}")  # names the row
+    if numbers is None or (target is None and not _measures(numbers)):
+        return {"classes": _classes(table, label)}, []
+    low, high, different = float(numbers.min(initial=0)), float(numbers.max()), len(np.unique(numbers))
+    if different < 2:
+        raise DataError(f"{table.name}: the label column {label!r} has fewer than 2 different numbers: nothing is to be learnt")
+    said = f"{label}: {different} different numbers, so a number is predicted; problem.loss=softmax takes them for classes"
+    return {"target": Target(low=low, high=high)}, [] if target else [said]
+
+
+def _numbers(series: "polars.Series") -> np.ndarray | None:
+    """The column's numbers without the missing ones; None if something else is among them."""
+    import polars as pl
+
+    known = known_numbers(series).drop_nulls()
+    numbers = known.cast(pl.Float64, strict=False)
+    return numbers.to_numpy() if len(known) and numbers.is_finite().fill_null(False).all() else None
+
+
+def _measures(numbers: np.ndarray) -> bool:
+    """Whether numbers look like a measurement, and not like names of classes."""
+    whole = bool((numbers == np.floor(numbers)).all())
+    return len(np.unique(numbers)) > MAX_NUMBERED_CLASSES / (1 if whole else 2)
+
+
 def _classes(table: Table, label: str) -> list[str]:
     found = set(as_words(table.column(label, "label column")).drop_nulls().unique().to_list())
     if len(found) < 2:
@@ -103,7 +150,7 @@ def _classes(table: Table, label: str) -> list[str]:
     if len(found) > MAX_CLASSES:
         raise DataError(
             f"{table.name}: the label column {label!r} has {len(found)} different values, more than {MAX_CLASSES}: "
-            "name a column of classes, or write the classes into a schema"
+            "name a column of classes or of numbers, or write the classes into a schema"
         )
     return in_order(found)
 

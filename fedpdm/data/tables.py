@@ -343,7 +343,7 @@ def _read_sklearn(name: str) -> Table:
     require_extra("sklearn", "sklearn", "A data set of scikit-learn")
     from sklearn import datasets
 
-    known = ("breast_cancer", "digits", "iris", "wine")  # classification, and part of the package: nothing is downloaded
+    known = ("breast_cancer", "diabetes", "digits", "iris", "wine")  # part of the package: nothing is downloaded
     wanted = name.removeprefix(SKLEARN)
     if wanted not in known:
         raise DataError(f"{name}: scikit-learn comes with {', '.join(SKLEARN + each for each in known)}")

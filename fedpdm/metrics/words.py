@@ -36,6 +36,8 @@ def metric_lines(found: dict[str, Any] | None) -> list[str]:
     """
     if not found:
         return []
+    if found.get("kind") in ("number", "time"):
+        return _number_lines(found)
     majority = _bare(found["majority_rate"])
     areas = f"AUC {_text(found['auc'])}, balanced accuracy {_text(found['balanced_accuracy'])}"
     lines = [
@@ -56,6 +58,18 @@ def metric_lines(found: dict[str, Any] | None) -> list[str]:
         recall, precision = _text(entry["recall"]), _text(entry["precision"])
         lines.append(f"  {entry['name']:<{width}} {entry['rows']:>7}  {recall:<27}{precision:<27}{_bare(entry['auc'])}")
     return lines
+
+
+def _number_lines(found: dict[str, Any]) -> list[str]:
+    """Of a model that predicts numbers, in the label's units."""
+    parts = [f"{row.title} {_number(found[row.key])}" for row in METRICS.values() if row.key in found]
+    return [f"{parts[0]} on {found['rows']} test rows.", *([f"{', '.join(parts[1:])}."] if parts[1:] else [])]
+
+
+def _number(entry: dict[str, Any]) -> str:
+    if entry["value"] is None:
+        return "–"
+    return f"{entry['value']:.4g}" + (" ({:.4g} to {:.4g})".format(*entry["interval"]) if entry["interval"] else "")
 
 
 def _bare(entry: dict[str, Any]) -> str:

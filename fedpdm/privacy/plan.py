@@ -47,6 +47,7 @@ class Plan(NamedTuple):
     unit: str | None = None  # the guarantee covers all rows of one such unit, as "patient"; None: one example
     clients_per_unit: int = 1  # most clients that hold rows of one unit
     standard_multiplier: float = 0.0  # z of the release of means and deviations before training; 0: there is none
+    interval_multiplier: float = 0.0  # z of the release of gradients and curvature after it; 0: there is none
 
     def cost_multiplier(self) -> float:
         """The noise multiplier of one participation as a whole, for a ledger that counts participations.

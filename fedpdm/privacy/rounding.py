@@ -5,7 +5,8 @@ E for any data, so two neighbours differ by at most 2E more. E follows from the 
 relative error of at most u, and a sum of k terms, in any order, one of $\gamma_k = ku/(1-ku)$. With n examples of norm
 at most R, models of at most B (below), D coordinates in m classes:
 
-- scores: $4\gamma_d R B$; the slopes are 1/2-Lipschitz in them, and their own evaluation costs $4(4RB + 2m + 12)u$;
+- scores: $4\gamma_d R B$; the slopes are M-Lipschitz in them (1/2 for softmax), and their own evaluation costs
+  $4(4RB + 2m + 12)u$, times 2M where that is above 1;
 - the gradient, a mean over n examples of norm at most $\sqrt2 cR$: $\gamma_{n+D+8}\sqrt2 cR$ plus cR times the slopes' error,
   c being the largest weight of a class (1 without weights);
 - the step: $8u$ times the norms that it adds up, times the step size, and $4uB$ for the new point.
@@ -42,6 +43,7 @@ class Shape(NamedTuple):
     start: float  # norm of x0
     slope: float  # norm of the linear term v
     heaviest: float = 1.0  # c, the largest weight of a class
+    curvature: float = 0.5  # M: how fast the slope of one example rises with its scores
 
 
 def _push(shape: Shape) -> float:
@@ -93,7 +95,8 @@ def solution_error(shape: Shape, unit: float = DOUBLE) -> float:
         return terms * unit / (1 - terms * unit)
 
     scores = 4 * gamma(shape.features) * radius * bound
-    slopes = scores / 2 + 4 * (4 * radius * bound + 2 * shape.classes + 12) * unit
+    evaluated = 4 * (4 * radius * bound + 2 * shape.classes + 12) * unit
+    slopes = max(shape.curvature, 0.5) * scores + max(2 * shape.curvature, 1.0) * evaluated
     gradient = shape.heaviest * (gamma(shape.examples + size + 8) * math.sqrt(2) * radius + radius * slopes)
     step = shape.step_size * (gradient + 8 * unit * (2 * _push(shape) + 2 * shape.weight * bound)) + 4 * unit * bound
     growth = max(1.0, abs(1 - shape.step_size * shape.weight)) ** shape.steps

@@ -61,7 +61,7 @@ class Loss(NamedTuple):
     native
         How `fedpdm.native.linear` knows this loss; None: it does not.
     target
-        "classes" or "number": the kind of a label.
+        "classes", "number" or "time": the kind of a label.
     link
         From scores to predictions: probabilities of the classes, or numbers. None: there are only scores, so a saved model
         cannot be applied by `fedpdm predict` or exported to ONNX.

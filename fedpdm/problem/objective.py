@@ -9,7 +9,7 @@ from jax import Array
 from fedpdm.problem.losses import Loss
 from fedpdm.problem.penalties import Penalty
 
-__all__ = ["Problem", "concave_value", "concave_gradient", "local_objectives", "local_gradients", "accuracy"]
+__all__ = ["Problem", "concave_value", "concave_gradient", "local_objectives", "local_gradients", "accuracy", "measured_on"]
 
 
 class Problem(NamedTuple):
@@ -148,3 +148,25 @@ def accuracy(problem: Problem, x: Array, features: Array, labels: Array) -> Arra
         Scalar.
     """
     return jnp.mean(jnp.argmax(problem.loss.scores(x, features), axis=1) == labels)
+
+
+def measured_on(problem: Problem, x: Array, features: Array, labels: Array) -> Array:
+    """Compute what is measured after a round on test examples: the accuracy, or the mean loss if the label is a number.
+
+    Parameters
+    ----------
+    problem : Problem
+        Loss, penalty and concave term.
+    x : Array
+        The model.
+    features, labels : Array
+        [examples, n] and [examples].
+
+    Returns
+    -------
+    Array
+        Scalar.
+    """
+    if problem.loss.target == "classes":
+        return accuracy(problem, x, features, labels)
+    return jnp.mean(problem.loss.values(x, features, labels))

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Link", "softmax_shares", "own_shares"]
+__all__ = ["Link", "softmax_shares", "own_shares", "identity", "exponential"]
 
 
 class Link(NamedTuple):
@@ -41,3 +41,7 @@ softmax_shares = Link("softmax", _shares, lambda graph, scores, out: graph.add("
 
 # Every class has its own probability, as in the paper's loss; they are divided by their sum.
 own_shares = Link("own shares", lambda scores: _shares(-np.logaddexp(0, -scores)), _own_nodes)
+
+identity = Link("identity", lambda scores: scores, lambda graph, scores, out: graph.add("Identity", scores, out=out))
+
+exponential = Link("log", np.exp, lambda graph, scores, out: graph.add("Exp", scores, out=out))

@@ -47,6 +47,7 @@ class Wanted(NamedTuple):
 
 WANTED = (
     Wanted("accuracy", "Test accuracy", "after each round, on examples that no client holds", "fraction", ("test_accuracy",)),
+    Wanted("loss", "Test loss", "mean after each round, on examples that no client holds", "number", ("test_loss",)),
     Wanted("objective", "Objective", "mean loss plus penalty; reads all training data", "number", ("objective",)),
     Wanted("epsilon", "Epsilon spent", "by the client that has spent most, from the ledger", "number", ("epsilon",)),
     Wanted("bytes", "Bytes sent", "so far, as encoded: up (solid), down (dashed)", "bytes", ("uplink_bytes", "downlink_bytes")),

@@ -15,6 +15,7 @@ from fedpdm.errors import UserError
 from fedpdm.report.charts import make_charts, show
 from fedpdm.report.metrics import view_metrics
 from fedpdm.report.model import view_model
+from fedpdm.report.numbers import view_numbers
 from fedpdm.report.reading import Run, Study, read_folders
 from fedpdm.report.words import guarantee, majority_rate, what_was_trained
 from fedpdm.runs.folder import atomic_write
@@ -107,7 +108,9 @@ def _run_view(run: Run) -> dict[str, Any]:
         "majority": majority_rate(run),
         "guarantee": guarantee(run),
         "metrics": view_metrics(run),
+        "numbers": view_numbers(run),
         "model": view_model(run),
+        "interval_words": run.interval_words,
         "clients": _clients_view(run),
         "manifest": run.manifest,
         "toml": toml,

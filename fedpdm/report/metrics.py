@@ -48,7 +48,7 @@ def view_metrics(run: Run) -> MetricsView | None:
         The figures; None if the run has none, for example without test rows.
     """
     found = run.summary.get("metrics")
-    if not found:
+    if not found or found.get("kind") in ("number", "time"):
         return None
     averaged = run.summary.get("metrics_averaged") or {}
     figures = [

@@ -21,11 +21,13 @@ from fedpdm.data.features import (
 from fedpdm.data.rows import input_names, pixel_scale
 from fedpdm.engines.simulation.steadiness import contrasts
 from fedpdm.report.reading import Run
-from fedpdm.runs.saved import coefficients
+from fedpdm.runs.saved import coefficients, in_units, scaled_intervals
+from fedpdm.setup.build import loss_factory
 
 __all__ = ["ModelView", "view_model"]
 
 TOP = 20  # coefficients shown per class
+LEVEL, MOST_INTERVALS = 0.95, 100
 POSITIVE, NEGATIVE = (0, 114, 178), (213, 94, 0)  # blue and vermilion: distinct also for colour-blind readers
 SCALINGS = {
     "none": "",
@@ -51,6 +53,8 @@ class ModelView(NamedTuple):
         Per class a title and rows (name, value, share of the largest, and how steady it is); empty if there are images.
     steady
         Whether the report knows how often signs stayed the same.
+    intervals
+        Name, estimate, interval at 95 % and p-value of every coefficient that has them, the smallest p-value first.
     """
 
     features: str
@@ -58,6 +62,7 @@ class ModelView(NamedTuple):
     images: list[dict[str, str]]
     tables: list[dict[str, Any]]
     steady: bool = False
+    intervals: list[dict[str, Any]] = []  # noqa: RUF012 - never changed
 
 
 def view_model(run: Run) -> ModelView:
@@ -89,8 +94,32 @@ def view_model(run: Run) -> ModelView:
         images, largest = _images(weights[:, shown] if shown else weights, labels, shape)
         return ModelView(sentence, largest, images, [])
     model = coefficients(weights, run.config.data.scaling, names)
+    if run.target:
+        link = loss_factory(run.config)().link
+        model = in_units(model, names, run.target, link.name if link else "")
     steady = run.steadiness if all(values.shape == contrasts(model).shape for values in run.steadiness.values()) else {}
-    return ModelView(sentence, float(np.abs(model).max()), [], _tables(model, labels, names, steady), bool(steady))
+    tables, largest = _tables(model, labels, names, steady), float(np.abs(model).max())
+    return ModelView(sentence, largest, [], tables, bool(steady), _intervals(run))
+
+
+def _intervals(run: Run) -> list[dict[str, Any]]:
+    if run.intervals is None:
+        return []
+    link = loss_factory(run.config)().link
+    found = scaled_intervals(
+        run.intervals, run.config.data.scaling, run.feature_names, run.target, link.name if link and run.target else ""
+    )
+    (low, high), p = found.ends(LEVEL), found.p_values()
+    order = [i for i in np.argsort(p, kind="stable") if not np.isnan(p[i])]
+    return [
+        {
+            "name": run.feature_names[i],
+            "estimate": f"{found.estimate[i]:.4g}",
+            "interval": f"{low[i]:.4g} to {high[i]:.4g}",
+            "p": "below 0.0001" if p[i] < 1e-4 else f"{p[i]:.4f}",
+        }
+        for i in order[:MOST_INTERVALS]
+    ]
 
 
 def _before_basis(run: Run) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -165,7 +194,7 @@ def _tables(
     model: np.ndarray, labels: Sequence[str], names: Sequence[str], steady: dict[str, np.ndarray]
 ) -> list[dict[str, Any]]:
     """Return the tables. Two classes have one list, the difference of their rows: the prediction depends on nothing else."""
-    titles = [f"Class {label}" for label in labels]
+    titles = [f"Class {label}" for label in labels] if len(labels) > 1 else [f"Prediction of {labels[0]}"]
     if len(model) == 2:
         titles = [f"Towards {labels[1]} (positive) or {labels[0]} (negative)"]
     shown = enumerate(contrasts(model))

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedpdm.config import Config, validate
+from fedpdm.data.schema import Target, read_schema
 from fedpdm.errors import UserError
+from fedpdm.problem.inference import Intervals
 from fedpdm.report.spending import Spending, read_spending
-from fedpdm.runs.folder import STEADINESS, RunFolder, read_about, read_models
+from fedpdm.runs.folder import INTERVALS, STEADINESS, RunFolder, read_about, read_models
 
 __all__ = ["Run", "Study", "read_folders"]
 
@@ -41,6 +43,10 @@ class Run(NamedTuple):
         The ledger's entries; None if no ledger was kept.
     steadiness
         How often signs and selections of coefficients stayed the same; empty if they were not counted.
+    target
+        The bounds of a label that is a number.
+    intervals, interval_words
+        Intervals of the coefficients of the model, None if the run kept none; and how they were computed.
     """
 
     name: str
@@ -54,6 +60,9 @@ class Run(NamedTuple):
     feature_names: list[str]
     spending: Spending | None
     steadiness: dict[str, np.ndarray] = {}  # noqa: RUF012 - never changed
+    target: Target | None = None
+    intervals: Intervals | None = None
+    interval_words: str = ""
 
     @property
     def linear(self) -> bool:
@@ -129,7 +138,13 @@ def _read_run(path: Path, name: str) -> Run:
     classes = about.get("class_names") or [str(label) for label in range(model.shape[0])]
     features = about.get("feature_names") or [f"x{column}" for column in range(model.shape[-1])]
     steady = {key.removeprefix(STEADINESS): values for key, values in models.items() if key.startswith(STEADINESS)}
-    return Run(name, manifest, config, summary, rows, clients, model, classes, features, spending, steady)
+    target = read_schema(folder.schema_path).target if folder.schema_path.is_file() else None
+    said = about.get("intervals") or {}
+    kept = [models[INTERVALS + key] for key in ("estimate", "error") if INTERVALS + key in models]
+    intervals = Intervals(kept[0], np.diag(kept[1] ** 2), said["freedom"]) if kept else None
+    words = said.get("method") or said.get("reason") or ""
+    parts = spending, steady, target, intervals, words
+    return Run(name, manifest, config, summary, rows, clients, model, classes, features, *parts)
 
 
 def _read_study(path: Path, name: str, kind: str) -> Study:

@@ -137,7 +137,8 @@ def what_was_trained(run: Run) -> str:
     """
     c, classes, columns = run.config, len(run.class_names), len(run.feature_names)
     kind = "A linear model" if run.linear else "A custom model"
-    size = f"{classes} classes × {columns} features" if run.linear else f"{run.model.size} parameters"
+    what = f"{classes} classes" if classes > 1 else f"the number {run.class_names[0]}"
+    size = f"{what} × {columns} features" if run.linear else f"{run.model.size} parameters"
     row = PENALTIES.row(c.problem.penalty)
     penalty = f" with {row.title}" if row.title and (c.problem.gamma or GAMMA not in row.options) else ""
     behind = "" if c.data.features == "raw" else f" with the public feature map {c.data.features}"

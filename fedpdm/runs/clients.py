@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import numpy as np
-
+from fedpdm.engines.simulation.measures import label_counts
 from fedpdm.engines.simulation.simulation import Simulation
 from fedpdm.runs.simulated_ledger import client_name
 
@@ -33,7 +32,7 @@ def describe_clients(simulation: Simulation) -> dict[str, Any]:
     counts = zip(federation.sizes.tolist(), federation.label_counts.tolist(), simulation.taken_part().tolist(), strict=True)
     return {
         "note": NOTE,
-        "test_labels": np.bincount(federation.test_labels, minlength=federation.classes).tolist(),
+        **label_counts(federation.test_labels, federation.classes),
         "clients": [
             {"client": client_name(i), "name": names[i], "examples": examples, "labels": labels, "participations": times}
             for i, (examples, labels, times) in enumerate(counts)

@@ -6,10 +6,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from fedpdm.metrics import BALANCED, choose_threshold, evaluate
+from fedpdm.data.schema import Target
+from fedpdm.data.survival import gathered
+from fedpdm.metrics import BALANCED, choose_threshold, evaluate, evaluate_numbers, evaluate_times
 from fedpdm.problem.objective import Problem
+from fedpdm.problem.survival import restricted_mean
 
-__all__ = ["evaluation", "predicted_shares"]
+__all__ = ["evaluation", "number_evaluation", "predicted_shares", "time_evaluation"]
 
 Rows = tuple[Any, Any]  # features [rows, n] and labels [rows]
 
@@ -27,7 +30,7 @@ def predicted_shares(problem: Problem, model: np.ndarray, features: Any) -> np.n
     Returns
     -------
     ndarray
-        [rows, classes].
+        [rows, classes]; of a number [rows, 1], on the scale of training.
     """
     scores = np.asarray(problem.loss.scores(jnp.asarray(model), jnp.asarray(features)), np.float64)
     assert problem.loss.link is not None, f"{problem.loss.name} has no link"
@@ -68,3 +71,55 @@ def evaluation(
         threshold = choose_threshold(predicted_shares(problem, model, features), np.asarray(labels))
     shares = predicted_shares(problem, model, test[0])
     return evaluate(shares, np.asarray(test[1]), class_names, threshold if isinstance(threshold, float) else None)
+
+
+def number_evaluation(problem: Problem, model: np.ndarray, test: Rows, target: Target | None) -> dict[str, Any]:
+    """What `fedpdm.metrics.evaluate_numbers` says of a model, in the units of its label; None: as it learns them.
+
+    Parameters
+    ----------
+    problem : Problem
+        Gives the loss and its link.
+    model : ndarray
+        The model.
+    test : tuple of ndarray
+        Features and labels.
+    target : Target or None
+        The bounds of the label.
+
+    Returns
+    -------
+    dict
+        The figures.
+    """
+    bounds = target or Target(low=0, high=1)
+    found = bounds.restore(predicted_shares(problem, model, test[0])[:, 0])
+    return evaluate_numbers(found, bounds.restore(np.asarray(test[1])), problem.loss.metrics)
+
+
+def time_evaluation(problem: Problem, model: np.ndarray, test: Rows, target: Target, places: Sequence[int]) -> dict[str, Any]:
+    """What `fedpdm.metrics.evaluate_times` says of a model, from test rows of time bands.
+
+    Parameters
+    ----------
+    problem, model, test
+        The problem, a model [1, features], and the features and labels of test rows, as training sees them.
+    target : Target
+        The horizon and the number of bands.
+    places : sequence of int
+        The columns of the bands after the first.
+
+    Returns
+    -------
+    dict
+        The figures.
+    """
+    features, labels = np.asarray(test[0]), np.asarray(test[1])
+    scores = np.asarray(problem.loss.scores(jnp.asarray(model), jnp.asarray(features)), np.float64)[:, 0]
+    lowest = features[:, list(places)].min(axis=0) if places else np.zeros(0)
+    first = np.asarray((features[:, list(places)] <= lowest).all(axis=1) if len(places) else np.ones(len(labels), bool))
+    effect = np.asarray(model, np.float64)[0, list(places)] * (features[:, list(places)].max(axis=0) - lowest)
+    hazards = np.exp(scores[first][:, None] + np.concatenate([[0.0], effect]))
+    times, seen = gathered(labels, first)
+    unit = target.high / target.bands
+    return evaluate_times(restricted_mean(hazards) * unit, times * unit, seen)

@@ -33,9 +33,9 @@ from fedpdm.errors import ConfigError, UserError
 from fedpdm.native import native_kernels
 from fedpdm.version import __version__
 
-__all__ = ["STEADINESS", "FolderInUse", "RunFolder", "atomic_write", "read_about", "read_models"]
+__all__ = ["INTERVALS", "STEADINESS", "FolderInUse", "RunFolder", "atomic_write", "read_about", "read_models"]
 
-STEADINESS = "steadiness."  # the names of these arrays in model.safetensors begin with it
+STEADINESS, INTERVALS = "steadiness.", "intervals."  # the names of these arrays in model.safetensors begin so
 SIMULATED = (
     "simulated: pseudo-random float32 normals from the run's seed, accounted as ideal Gaussian noise. Good for measuring "
     "accuracy at a privacy level, not for releasing real data. The objective, the stationarity measure and (with a tolerance) "

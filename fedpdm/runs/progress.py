@@ -14,7 +14,7 @@ PLAIN_SECONDS = 5.0
 
 
 def _line(row: dict[str, Any]) -> str:
-    names = {"test_accuracy": "accuracy", "objective": "objective"}
+    names = {"test_accuracy": "accuracy", "test_loss": "test loss", "objective": "objective"}
     measured = "".join(f"{name} {row[key]:.4f}  " for key, name in names.items() if key in row)
     sent = (row["uplink_bytes"] + row["downlink_bytes"]) / 1e6
     return f"{measured}non-zeros {row['nonzero_fraction']:.1%}  {sent:.1f} MB"

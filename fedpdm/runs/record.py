@@ -11,10 +11,12 @@ from fedpdm.compression.indices import entropy_bits
 from fedpdm.compression.sparsify import coordinate_count
 from fedpdm.config import Config, digest
 from fedpdm.data.schema import Schema, to_toml
-from fedpdm.engines.simulation.measures import TestSet, paper_bits
+from fedpdm.data.survival import band_places
+from fedpdm.engines.simulation.measures import TestSet, figure_name, paper_bits
 from fedpdm.rounds import Setup
-from fedpdm.runs.evaluation import evaluation
-from fedpdm.runs.folder import STEADINESS, RunFolder
+from fedpdm.runs.evaluation import evaluation, number_evaluation, time_evaluation
+from fedpdm.runs.folder import INTERVALS, STEADINESS, RunFolder
+from fedpdm.runs.intervals import Found
 
 __all__ = ["NO_GUARANTEE", "Engine", "ModelNames", "RunRecord"]
 
@@ -111,6 +113,7 @@ class RunRecord:
         fold: Callable[[np.ndarray], np.ndarray] | None = None,
         steadiness: dict[str, np.ndarray] | None = None,
         validation: tuple[np.ndarray, np.ndarray] | None = None,
+        intervals: Found | None = None,
     ) -> dict[str, Any]:
         """Write models, clients and summary; return the summary.
 
@@ -130,6 +133,8 @@ class RunRecord:
             How far every coefficient can be trusted (`Simulation.steadiness`).
         validation : tuple of ndarray, optional
             Features and labels of the rows on which a threshold is chosen.
+        intervals : Found, optional
+            Intervals of the coefficients of the saved model.
         """
         figures = self._metrics(engine, validation)
         summary = self._summary(engine, seconds, compile_seconds) | figures | more
@@ -138,11 +143,13 @@ class RunRecord:
             "loss": self.config.problem.loss,
             "class_names": self.names.class_names,
             "feature_names": self.names.feature_names,
-            "thresholds": [found["threshold"] if found else None for found in figures.values()],
+            "intervals": intervals.about if intervals else None,
+            "thresholds": [found.get("threshold") if found else None for found in figures.values()],
         }
         self.folder.keep_clients(clients)
         models = {"model": engine.model, "averaged_model": engine.averaged_model}
         models = {name: fold(model) if fold else model for name, model in models.items()}
+        models |= {INTERVALS + key: values for key, values in (intervals.arrays if intervals else {}).items()}
         models |= {STEADINESS + key: values for key, values in (steadiness or {}).items()}
         self.folder.finish(models, about, summary)
         return summary
@@ -153,6 +160,13 @@ class RunRecord:
         models = {"metrics": engine.model, "metrics_averaged": engine.averaged_model}
         if test is None or problem.loss.link is None:
             return dict.fromkeys(models)
+        target = self.names.schema.target if self.names.schema else None
+        if problem.loss.target == "time":
+            assert target is not None, "a time has a schema"
+            places = band_places(self.names.schema.label, self.names.feature_names) if self.names.schema else []
+            return {key: time_evaluation(problem, model, test[:2], target, places) for key, model in models.items()}
+        if problem.loss.target == "number":
+            return {key: number_evaluation(problem, model, test[:2], target) for key, model in models.items()}
         threshold, names = self.config.metrics.threshold, self.names.class_names
         return {key: evaluation(problem, model, test[:2], names, threshold, validation) for key, model in models.items()}
 
@@ -160,9 +174,11 @@ class RunRecord:
         """Return the run in a few numbers (see docs/run-folder.md)."""
         last = {key: value for row in self.folder.rows() for key, value in row.items()}
         problem, test = engine.setup.problem, engine.test
-        models = {"test_accuracy": engine.model, "test_accuracy_averaged": engine.averaged_model}
+        name = figure_name(problem)
+        models = {name: engine.model, f"{name}_averaged": engine.averaged_model}
         return {
-            **{name: round(test.accuracy(problem, model), 7) if test else None for name, model in models.items()},
+            **dict.fromkeys(("test_accuracy", "test_accuracy_averaged")),
+            **{key: round(test.measure(problem, model), 7) if test else None for key, model in models.items()},
             "objective": last.get("objective"),
             "nonzero_fraction": last["nonzero_fraction"],
             "stationarity": last.get("stationarity"),
@@ -202,5 +218,5 @@ def _remark(config: Config, nonzero_fraction: float, clients: int) -> str | None
         advice += ', or set problem.penalty_scale="sum" if gamma is meant for the sum over clients'
     return (
         f"The model is zero: the penalty of strength {config.problem.gamma / scale:g} on the mean objective removed every "
-        f"coordinate. It has learnt nothing and always predicts the first class: {advice}."
+        f"coordinate. It has learnt nothing and always predicts the same: {advice}."
     )

@@ -18,13 +18,16 @@ from fedpdm.data.made_up import made_up_rows
 from fedpdm.data.piecewise import column_count
 from fedpdm.data.prepare import prepare_rows
 from fedpdm.data.rows import encode_rows
-from fedpdm.data.schema import Schema, read_schema
+from fedpdm.data.schema import Schema, Target, read_schema
+from fedpdm.data.survival import band_places
 from fedpdm.data.tables import Table
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.metrics import predicted
 from fedpdm.problem import Link
+from fedpdm.problem.inference import Intervals
 from fedpdm.problem.refit import refit, second_moment
-from fedpdm.runs.folder import RunFolder
+from fedpdm.problem.survival import restricted_mean
+from fedpdm.runs.folder import INTERVALS, RunFolder
 from fedpdm.setup.build import loss_factory
 
 
@@ -45,6 +48,8 @@ class SavedModel(NamedTuple):
         False for a deployment whose server has no schema: then the model takes no rows of a table.
     threshold : float or None
         Two classes: the probability from which the second one is predicted; None: the most likely class.
+    intervals : Intervals or None
+        Intervals of the coefficients; None: the run kept none.
     """
 
     weights: np.ndarray
@@ -54,6 +59,7 @@ class SavedModel(NamedTuple):
     schema: Schema | None
     columns_known: bool = True
     threshold: float | None = None
+    intervals: Intervals | None = None
 
     def require_columns(self) -> None:
         """Refuse a model whose columns are unknown."""
@@ -72,6 +78,27 @@ class SavedModel(NamedTuple):
     def probabilities(self, features: np.ndarray) -> np.ndarray:
         """Return [rows, classes] probabilities; the most likely class has the largest score."""
         return self.link().apply(features @ self.weights.T)
+
+    @property
+    def target(self) -> Target | None:
+        """The bounds of a label that is a number; None: the label is a class."""
+        return self.schema.target if self.schema else None
+
+    def numbers(self, features: np.ndarray) -> np.ndarray:
+        """[rows] predicted numbers, in the label's units."""
+        assert self.target is not None, "the label is a class"
+        if self.target.event:
+            return self._times(features, self.target)
+        return self.target.restore(self.link().apply(features @ self.weights.T)[:, 0])
+
+    def _times(self, features: np.ndarray, target: Target) -> np.ndarray:
+        """[rows] expected times to the event, or to the horizon if that comes first."""
+        assert self.schema is not None
+        places = band_places(self.schema.label, self.feature_names)
+        unit = coefficients(np.ones(1), self.config.data.scaling, self.feature_names)[0]
+        effects = np.concatenate([[0.0], unit * self.weights[0, places].astype(np.float64)])
+        hazards = np.exp((features @ self.weights[0])[:, None] + effects)
+        return restricted_mean(hazards) * target.high / target.bands
 
     def link(self) -> Link:
         """The loss's link from scores to probabilities."""
@@ -103,15 +130,20 @@ class SavedModel(NamedTuple):
         return self._replace(weights=refit(self.weights, moment, count))
 
     def coefficients(self) -> np.ndarray:
-        """See `coefficients`."""
-        return coefficients(self.weights, self.config.data.scaling, self.feature_names)
+        """See `coefficients`; of a number they are in its own units (`in_units`)."""
+        found = coefficients(self.weights, self.config.data.scaling, self.feature_names)
+        return in_units(found, self.feature_names, self.target, self.link().name) if self.target else found
 
     def predictions_csv(self, table: Table, keep: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
-        """Return a line per row (the columns to keep, the predicted class and every class's probability), and notes."""
+        """Return a line per row (the columns to keep; the predicted number, or class and probabilities), and notes."""
         features, notes = self.features(table)
+        kept = [as_words(table.column(name)).fill_null("").to_list() for name in keep]
+        if self.target:
+            values = self.numbers(features)
+            lines = [[*(column[place] for column in kept), f"{value:.6g}"] for place, value in enumerate(values)]
+            return _csv([[*keep, "predicted"], *lines]), notes
         shares = self.probabilities(features)
         places = predicted(shares, self.threshold)
-        kept = [as_words(table.column(name)).fill_null("").to_list() for name in keep]
         header = [*keep, "predicted", *(f"probability {name}" for name in self.class_names)]
         lines = [
             [*(column[place] for column in kept), self.class_names[places[place]], *(f"{share:.6g}" for share in row)]
@@ -124,10 +156,64 @@ class SavedModel(NamedTuple):
         lines = [[name, *map(repr, row)] for name, row in zip(self.feature_names, self.coefficients().T.tolist(), strict=True)]
         return _csv([["feature", *self.class_names], *lines])
 
+    def intervals_csv(self, level: float) -> str:
+        """A line per feature: the estimate, the ends of its interval, and the p-value; empty cells where there are none."""
+        found = self.intervals_in_units()
+        low, high = found.ends(level)
+        columns = [column.tolist() for column in (found.estimate, low, high, found.p_values())]
+        lines = [
+            [name, *("" if value != value else f"{value:.6g}" for value in row)]
+            for name, *row in zip(self.feature_names, *columns, strict=True)
+        ]
+        return _csv([["feature", "estimate", "low", "high", "p"], *lines])
+
+    def intervals_in_units(self) -> Intervals:
+        """The intervals of `coefficients`, in the label's own units; with two classes of the second one against the first."""
+        if self.intervals is None:
+            raise UserError("This run kept no intervals: run again with --set metrics.intervals=true.")
+        link = self.link().name if self.target else ""
+        return scaled_intervals(self.intervals, self.config.data.scaling, self.feature_names, self.target, link)
+
+
+def scaled_intervals(
+    found: Intervals, scaling: str, feature_names: Sequence[str], target: Target | None, link: str
+) -> Intervals:
+    """Intervals of the coefficients that `coefficients` and `in_units` give."""
+    factor = coefficients(np.ones(1), scaling, feature_names)[0]
+    estimate = factor * found.estimate
+    if target:
+        estimate = in_units(estimate[None], feature_names, target, link)[0]
+        factor = factor if link == "log" else factor * (target.high - target.low)
+    return Intervals(estimate, factor**2 * found.covariance, found.freedom)
+
 
 def coefficients(weights: np.ndarray, scaling: str, feature_names: Sequence[str]) -> np.ndarray:
     """Return [classes, features] for features in [0, 1] if the map only divides them; else for the model's own features."""
     return weights / column_count(feature_names) ** 0.5 if scaling == "bounded" else weights
+
+
+def in_units(weights: np.ndarray, feature_names: Sequence[str], target: Target, link: str) -> np.ndarray:
+    """The coefficients [1, features] of a number in its own units: those of the prediction, or of its logarithm.
+
+    A prediction is low + (high - low) times the score, or high times the exponential of the score if the link is "log": then
+    the bias alone changes, by the logarithm of high. Of a time they are those of the logarithm of the hazard.
+
+    Parameters
+    ----------
+    weights : ndarray
+        [1, features] coefficients of the label as it is learnt, in [0, 1].
+    feature_names : sequence of str
+        The last one is "bias" if there is one, which takes up a label that does not begin at 0.
+    target : Target
+        The label's bounds.
+    link : str
+        The name of the loss's link.
+    """
+    found = np.array(weights, np.float64)
+    found = found if link == "log" else found * (target.high - target.low)
+    if feature_names[-1] == "bias":
+        found[:, -1] += target.log_unit if link == "log" else target.low
+    return found
 
 
 def load_model(run: Path, averaged: bool = False) -> SavedModel:
@@ -159,6 +245,8 @@ def load_model(run: Path, averaged: bool = False) -> SavedModel:
         with safe_open(folder.model_path, framework="numpy") as file:
             averaged = averaged or folder.config().metrics.released == "averaged"
             weights = file.get_tensor("averaged_model" if averaged else "model")
+            names = [INTERVALS + key for key in ("estimate", "error")]
+            kept = [file.get_tensor(name) for name in names if name in file.keys()]  # noqa: SIM118 - it is not a mapping
             about = json.loads(file.metadata()["fedpdm"])
     except (SafetensorError, KeyError, ValueError) as error:
         raise UserError(f"{folder.model_path} is broken ({error}): run again.") from None
@@ -167,7 +255,8 @@ def load_model(run: Path, averaged: bool = False) -> SavedModel:
     schema = read_schema(folder.schema_path) if folder.schema_path.is_file() else None
     names = tuple(about["class_names"]), tuple(about["feature_names"])
     threshold = (about.get("thresholds") or (None, None))[averaged]
-    return SavedModel(weights, *names, folder.config(), schema, about["data"] is not None, threshold)
+    found = Intervals(kept[0], np.diag(kept[1] ** 2), about["intervals"]["freedom"]) if kept else None
+    return SavedModel(weights, *names, folder.config(), schema, about["data"] is not None, threshold, found)
 
 
 def _csv(rows: Sequence[Sequence[str]]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from fedpdm.algorithms.local import step_size_at
 from fedpdm.data.federation import Federation
 from fedpdm.engines.simulation.simulation import Roster
+from fedpdm.privacy.interval_release import bounds_of
 from fedpdm.privacy.ledger import Ledger, SpendRequest
 from fedpdm.privacy.noise import SEEDED
 from fedpdm.privacy.plan import Plan
@@ -18,7 +19,8 @@ from fedpdm.rounds import Setup
 
 __all__ = ["SimulatedLedger", "client_name"]
 
-MOMENTS = " moments"  # added to the name of a job: the release before its first round
+# added to the name of a job: the releases before its first round and after its last one
+MOMENTS, INTERVALS = " moments", " intervals"
 
 
 def client_name(client: int) -> str:
@@ -53,7 +55,7 @@ class SimulatedLedger:
     """
 
     def __init__(self, path: Path, job: str, plan: Plan, setup: Setup, federation: Federation) -> None:
-        self._path, self._job, self._plan, self._federation = path, job, plan, federation
+        self._path, self._job, self._plan, self._federation, self._loss = path, job, plan, federation, setup.problem.loss
         self._sensitivity = functools.cache(plan.sensitivity)  # clients of one size have the same in every round
         self._step_size = functools.cache(lambda t: float(step_size_at(setup.local, t)))
         self._recorded: set[tuple[str, int]] = set()
@@ -68,18 +70,21 @@ class SimulatedLedger:
         # A resumed run repeats rounds with the same keys: the same bits again are not another release.
         self._recorded = {(row.client, row.round) for row in ledger.rows() if row.job == self._job}
         if plan.standard_multiplier:
-            self._record_moments(ledger)
+            bound = moments_sensitivity(self._federation.feature_names)
+            self._record_once(ledger, MOMENTS, "means and deviations", plan.standard_multiplier, bound)
+        if plan.interval_multiplier:
+            bound = bounds_of(self._loss, 1.0).sensitivity
+            self._record_once(ledger, INTERVALS, "gradients and curvature", plan.interval_multiplier, bound)
         return self
 
-    def _record_moments(self, ledger: Ledger) -> None:
-        """Record the release of means and deviations before the first round, as a separate job of one round."""
-        job, federation, plan = f"{self._job}{MOMENTS}", self._federation, self._plan
+    def _record_once(self, ledger: Ledger, name: str, what: str, noise_multiplier: float, bound: float) -> None:
+        """Record a release outside the rounds as a separate job of one round, before anything is computed."""
+        job, federation, plan = f"{self._job}{name}", self._federation, self._plan
         known = {row.client for row in ledger.rows() if row.job == job}
-        z = plan.standard_multiplier / plan.clients_per_unit**0.5
-        bound = moments_sensitivity(federation.feature_names)
+        z = noise_multiplier / plan.clients_per_unit**0.5
         each = [(client_name(i), bound / float(size)) for i, size in enumerate(federation.slots)]
         new = [SpendRequest(name, 0, s, z * s) for name, s in each if name not in known]
-        ledger.spend_many(new, "means and deviations", job)
+        ledger.spend_many(new, what, job)
 
     def __exit__(self, *_: object) -> None:
         self._open.close()

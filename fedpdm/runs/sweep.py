@@ -13,7 +13,7 @@ from fedpdm.data import Federation
 from fedpdm.data.prepare import build_federation
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.engines.simulation.simulation import Simulation
-from fedpdm.errors import DivergedError
+from fedpdm.errors import ConfigError, DivergedError
 from fedpdm.runs.evaluation import evaluation
 
 __all__ = ["Result", "figure_keys", "run_sweep"]
@@ -74,10 +74,12 @@ def figure_keys() -> list[str]:
     list of str
         The keys.
     """
-    return [metric.key for metric in METRICS.values() if metric.name not in OWN_COLUMN]
+    return [metric.key for metric in METRICS.values() if metric.target == "classes" and metric.name not in OWN_COLUMN]
 
 
 def _run(simulation: Simulation, config: Config) -> Result:
+    if simulation.setup.problem.loss.target != "classes":
+        raise ConfigError(f"A comparison is of classifiers, which problem.loss={config.problem.loss} does not make.")
     simulation.restart(config.seed)
     began, compiled = time.perf_counter(), simulation.compile_seconds
     try:

@@ -21,6 +21,7 @@ from fedpdm.problem.penalties import Penalty
 from fedpdm.runs.clients import describe_clients
 from fedpdm.runs.finished import FinishedRun, read_run
 from fedpdm.runs.folder import RunFolder
+from fedpdm.runs.intervals import intervals_of
 from fedpdm.runs.nominal import nominal_summary
 from fedpdm.runs.progress import Progress
 from fedpdm.runs.record import ModelNames, RunRecord
@@ -189,6 +190,7 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
     record = RunRecord(config, folder, names)
     with simulation.ledger or contextlib.nullcontext() as ledger:
         seconds = _advance(record, simulation, on_rows)
+        intervals = intervals_of(config, simulation)
         more = ledger.summary() if ledger else nominal_summary(config, simulation)
     more["converged"] = simulation.converged if config.rounds.tolerance else None
     fold = federation.standard.fold if federation.standard else None
@@ -201,6 +203,7 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
         fold,
         simulation.steadiness(),
         federation.validation,
+        intervals,
     )
 
 

@@ -1,11 +1,11 @@
-"""How a budget is divided: the cost of the schema, of means and deviations, and the rest for training."""
+"""How a budget is divided: the cost of the schema, of other releases, and the rest for training."""
 
 from fedpdm.config import Config
 from fedpdm.data.schema import Cost
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import noise_multiplier_for
 
-__all__ = ["after_schema", "standard_multiplier"]
+__all__ = ["after_schema", "interval_multiplier", "standard_multiplier", "training_share"]
 
 
 def after_schema(config: Config, cost: Cost | None) -> Config:
@@ -56,6 +56,52 @@ def standard_multiplier(config: Config) -> float:
     float
         z.
     """
+    return _one_release(config, config.privacy.standard_share)
+
+
+def interval_multiplier(config: Config) -> float:
+    """The noise multiplier of the release of gradients and curvature, as `standard_multiplier`.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+
+    Returns
+    -------
+    float
+        The multiplier z.
+    """
+    return _one_release(config, config.privacy.interval_share)
+
+
+def training_share(config: Config) -> float:
+    """The share of mu^2 that is left for training.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+
+    Returns
+    -------
+    float
+        The share.
+    """
+    p, taken = config.privacy, 0.0
+    if config.data.standardise:
+        taken += p.standard_share
+    if config.metrics.intervals:
+        taken += p.interval_share
+    if not taken < 1:
+        raise ConfigError(
+            f"privacy.standard_share={p.standard_share:g} and privacy.interval_share={p.interval_share:g} leave nothing of the "
+            "budget for training: lower them."
+        )
+    return 1 - taken
+
+
+def _one_release(config: Config, share: float) -> float:
     p = config.privacy
     assert p.epsilon is not None
-    return noise_multiplier_for(p.epsilon, p.delta, p.clients_per_unit, p.relation) / p.standard_share**0.5
+    return noise_multiplier_for(p.epsilon, p.delta, p.clients_per_unit, p.relation) / share**0.5

@@ -19,6 +19,7 @@ from fedpdm.data.federation import mask
 from fedpdm.data.prepare import radius_of
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import paper_round_epsilon
+from fedpdm.privacy.interval_release import LEAST_CLIENTS
 from fedpdm.privacy.mechanism import paper
 from fedpdm.privacy.plan import Plan, choose_mode, plan_sound
 from fedpdm.privacy.sensitivity import Curvature
@@ -26,7 +27,7 @@ from fedpdm.privacy.shared_noise import Sharing
 from fedpdm.problem import Loss, Problem, penalties
 from fedpdm.problem.penalties import Penalty
 from fedpdm.rounds import Setup
-from fedpdm.setup.budget import after_schema, standard_multiplier
+from fedpdm.setup.budget import after_schema, interval_multiplier, standard_multiplier, training_share
 from fedpdm.setup.class_weights import weighted_loss
 from fedpdm.setup.cohorts import even_share, sharing_of
 
@@ -125,10 +126,22 @@ def build_setup(
         size = first().size if first else federation.classes * federation.features.shape[2]
         crowd = Crowd(federation.slots, setup.links.count(size) if setup.links.has_support else size)
         unit = unit_of(config, federation)
+        if config.metrics.intervals:
+            _require_intervals(config, federation)
         setup, plan = with_sound_mechanism(after_schema(config, cost), setup, int(federation.sizes.min()), make_loss, crowd)
         plan = plan._replace(unit=unit)
         return setup, plan._replace(before=(cost.epsilon, cost.delta)) if cost else plan
     return setup, None
+
+
+def _require_intervals(config: Config, federation: Federation) -> None:
+    """Refuse intervals that could not be had, before anything is spent on them."""
+    if federation.classes > 2 or federation.clients < LEAST_CLIENTS or config.privacy.trust == "cohorts":
+        raise ConfigError(
+            "metrics.intervals=true with privacy needs a number or two classes, the spread between at least "
+            f'{LEAST_CLIENTS} clients, and privacy.trust="local"; here are {federation.classes} outputs, {federation.clients} '
+            f'clients and privacy.trust="{config.privacy.trust}": set metrics.intervals=false.'
+        )
 
 
 def unit_of(config: Config, federation: Federation) -> str | None:
@@ -264,7 +277,8 @@ def with_sound_mechanism(
             'problem.penalty_by="subgradient" puts steps that jump at zero into the local solve, for which '
             f'privacy.mode={mode!r} has no bound: use problem.penalty_by="prox", or privacy.mode="linearised" or "every-step".'
         )
-    own = setup.problem.loss.gradient_bound(radius)
+    natural = make_loss(clip=1.0)
+    own = natural.gradient_bound(radius) if math.isfinite(natural.smoothness(radius)) else math.inf
     if math.isinf(own):
         require_clip(setup.problem.loss.name, p.clip, mode)
     clip = min(p.clip or own / 2, own)
@@ -289,12 +303,14 @@ def with_sound_mechanism(
         curvature=Curvature(setup.algorithm.weight, setup.problem.loss.smoothness(seen), config.problem.beta),
         local=setup.local,
         smallest_client=smallest_client,
-        budget_share=1 - p.standard_share if config.data.standardise else 1.0,
+        budget_share=training_share(config),
         sharing=sharing,
         clients_per_unit=p.clients_per_unit,
     )
     if config.data.standardise:
         plan = plan._replace(standard_multiplier=standard_multiplier(config))
+    if config.metrics.intervals:
+        plan = plan._replace(interval_multiplier=interval_multiplier(config))
     return setup._replace(privacy=plan.privacy), plan
 
 

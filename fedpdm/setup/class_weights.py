@@ -32,6 +32,8 @@ def weighted_loss(config: Config, make_loss: Callable[..., Loss], federation: Fe
     weights = config.problem.class_weights
     if weights is None:
         return make_loss
+    if make_loss().target != "classes":
+        raise ConfigError(f"problem.class_weights is for classes, but problem.loss={config.problem.loss} learns a number.")
     if weights == "balanced":
         if federation is None:
             raise ConfigError(

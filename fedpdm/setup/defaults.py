@@ -8,7 +8,9 @@ import numpy as np
 from fedpdm.config import Config
 from fedpdm.data.federation import Federation
 from fedpdm.privacy.accounting import gdp_mu
+from fedpdm.problem import Loss, softmax
 from fedpdm.setup.budget import after_schema
+from fedpdm.setup.build import loss_factory
 from fedpdm.setup.shares import precisions
 
 __all__ = ["Sizes", "by_rule", "signal", "rule", "sizes_of", "verdict", "warning"]
@@ -17,6 +19,7 @@ __all__ = ["Sizes", "by_rule", "signal", "rule", "sizes_of", "verdict", "warning
 TRAVEL_PER_SIGNAL, LEAST_TRAVEL, MOST_TRAVEL = 10.0, 100.0, 1000.0
 STEP, LEAST_ROUNDS, MOST_ROUNDS = 4.0, 25, 250
 CLIP = 0.7  # of the loss's own bound
+NUMBER_CLIP = 0.25  # of the label's range, for losses whose slope is the residual: few residuals are larger
 ENOUGH, TOO_LITTLE = 10.0, 3.0  # signals at which made-up tables lose little, and much, of their AUC; few were below 3
 
 
@@ -68,27 +71,30 @@ def signal(sizes: Sizes, epsilon: float, delta: float, relation: str = "add-remo
     return mu / (math.sqrt(float((weights**2 / sizes.rows**2).sum())) * sizes.features)
 
 
-def rule(found: float) -> dict[str, dict[str, Any]]:
+def rule(found: float, loss: Loss | None = None) -> dict[str, dict[str, Any]]:
     """Return the settings for a signal S: the length of all steps together, the number of rounds, and the clip.
 
     Parameters
     ----------
     found : float
         S.
+    loss : Loss, optional
+        The loss, with its natural bound; default: softmax. Steps are shorter for a loss with more curvature.
 
     Returns
     -------
     dict
         Values by section and key.
     """
+    loss = loss or softmax()
     travel = min(max(TRAVEL_PER_SIGNAL * found, LEAST_TRAVEL), MOST_TRAVEL)
     rounds = min(max(math.ceil(travel / STEP), LEAST_ROUNDS), MOST_ROUNDS)
-    step = float(f"{travel / rounds:.4g}")
+    step = float(f"{travel / rounds * min(1.0, 0.5 / loss.smoothness(1.0)):.4g}")
     return {
         "algorithm": {"rho": 1 / step},
         "local": {"steps": 1, "step_size": step / 2},  # then kappa is 1/2, and a round is a step of 1/rho
         "rounds": {"total": rounds},
-        "privacy": {"mode": "linearised", "clip": CLIP * 2**0.5},
+        "privacy": {"mode": "linearised", "clip": CLIP * loss.gradient_bound(1.0)},
         "metrics": {"released": "averaged"},
     }
 
@@ -113,11 +119,17 @@ def by_rule(config: Config, federation: Federation) -> Config:
     assert left.epsilon is not None
     found = signal(sizes_of(federation), left.epsilon, left.delta, left.relation)
     sections = {}
-    for name, values in rule(found).items():
+    for name, values in rule(found, _bounded_loss(config)).items():
         section = getattr(config, name)
         new = {key: value for key, value in values.items() if key not in section.model_fields_set}
         sections[name] = section.model_copy(update=new)
     return config.model_copy(update=sections)
+
+
+def _bounded_loss(config: Config) -> Loss:
+    """The loss with its natural bound; a residual that nothing bounds is cut so that the rule's clip is `NUMBER_CLIP`."""
+    make = loss_factory(config)
+    return make(clip=NUMBER_CLIP / CLIP) if math.isinf(make().gradient_bound(1.0)) else make(clip=1.0)
 
 
 def warning(config: Config, federation: Federation) -> str | None:

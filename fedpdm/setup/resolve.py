@@ -1,11 +1,12 @@
 """Settings as they run: every number that depends on the data is filled in, once, before anything is built."""
 
+from fedpdm.choices import LOSSES, spelled
 from fedpdm.config import Config
 from fedpdm.data.federation import Federation
 from fedpdm.errors import ConfigError
 from fedpdm.setup.defaults import by_rule
 
-__all__ = ["resolve"]
+__all__ = ["resolve", "with_loss"]
 
 
 def resolve(config: Config, federation: Federation | None = None) -> Config:
@@ -37,4 +38,32 @@ def resolve(config: Config, federation: Federation | None = None) -> Config:
     data = config.data.model_copy(update={"clients": clients, "client_column": named or config.data.client_column})
     rounds = config.rounds.model_copy(update={"participants": participants})
     config = config.model_copy(update={"data": data, "rounds": rounds})
-    return config if federation is None else by_rule(config, federation)
+    return config if federation is None else by_rule(with_loss(config, federation.kind), federation)
+
+
+AUTO = {"classes": "softmax", "number": "squared", "time": "piecewise-exponential"}
+WORDS = {"classes": "one of several classes", "number": "a number", "time": "a time to an event"}
+
+
+def with_loss(config: Config, kind: str) -> Config:
+    """The settings with the loss that "auto" stands for; a loss for another kind of label is refused.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+    kind : str
+        What the label is: "classes", "number" or "time".
+
+    Returns
+    -------
+    Config
+        The settings with a loss.
+    """
+    p = config.problem
+    if p.loss == "auto":
+        return config.model_copy(update={"problem": p.model_copy(update={"loss": AUTO[kind]})})
+    if (row := LOSSES.row(p.loss)).target != kind:
+        fit = spelled([row.name for row in LOSSES.values() if row.target == kind])
+        raise ConfigError(f"problem.loss={row.name} does not go with a label that is {WORDS[kind]}: use {fit}.")
+    return config

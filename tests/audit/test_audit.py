@@ -9,12 +9,14 @@ import pytest
 from fedpdm.algorithms import Examples
 from fedpdm.audit import attacks, audit
 from fedpdm.audit.drawing import plot
+from fedpdm.choices import LOSSES
 from fedpdm.compression.sparsify import top_k_mask
+from fedpdm.config import validate
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import gdp_epsilon
 from fedpdm.privacy.mechanism import Mechanism, Release, untouched
 from fedpdm.privacy.plan import MODES
-from fedpdm.problem import softmax
+from fedpdm.problem import softmax, squared
 from fedpdm.setup.build import build_setup
 
 RUNS = 3000
@@ -64,6 +66,32 @@ def test_the_sound_mechanism_holds_in_every_mode(mode, epsilon):
     assert result.measured_shift < result.theory_shift + 3.5 * standard_error(result)
     if mode in ("linearised", "contractive", "every-step"):  # the canary is the worst case: the theory is met
         assert result.measured_shift > 0.98 * result.theory_shift - 3.5 * standard_error(result)
+
+
+NUMBERS = [row.name for row in LOSSES.values() if row.target != "classes"]
+
+
+def number_audit(loss, broken=None):
+    """The audit of a loss of a number, or of another gradient in its place."""
+    values = audit.small_config("sound", "canary", 4.0, "linearised").model_dump(mode="json", exclude_unset=True)
+    config, federation = validate(values | {"problem": {"loss": loss}}), audit.small_federation(number=True)
+    setup, plan = build_setup(config, federation)
+    setup = setup._replace(problem=setup.problem._replace(loss=broken)) if broken else setup
+    arrays = (jnp.asarray(a) for a in (federation.features, federation.labels, federation.sizes))
+    claim = audit.claim_of(config, plan, 1)
+    return audit.audit(setup, Examples(*arrays, jnp.int32(0)), 1, claim, attack="canary", radius=1.0, runs=RUNS)
+
+
+@pytest.mark.parametrize("loss", NUMBERS)
+def test_the_sound_mechanism_holds_for_every_loss_of_a_number_and_meets_its_theory(loss):
+    result = number_audit(loss)
+    assert not result.breached
+    assert result.measured_shift < result.theory_shift + 3.5 * standard_error(result)
+    assert result.measured_shift > 0.98 * result.theory_shift - 3.5 * standard_error(result)
+
+
+def test_a_residual_that_is_not_cut_is_found():
+    assert number_audit("squared", broken=squared()).breached
 
 
 @pytest.mark.parametrize("attack", ["dual", "steps", "support"])

@@ -20,7 +20,7 @@ from fedpdm.algorithms.local import Examples, LocalPlan, solve
 from fedpdm.errors import ConfigError
 from fedpdm.privacy import sensitivity as bounds
 from fedpdm.privacy.sensitivity import Curvature, contraction, require_contraction
-from fedpdm.problem import Loss, Problem, logistic, penalties, softmax
+from fedpdm.problem import Loss, Problem, huber, logistic, penalties, poisson, quantile, softmax, squared
 from fedpdm.problem.objective import concave_gradient
 
 SLOTS, FEATURES = 6, 2
@@ -111,10 +111,14 @@ def random_pairs(case: Case, count: int, rng: np.random.Generator) -> Pair:
     features *= np.where(chance(0.3, 2), rng.random((count, SLOTS, 1)), 9.0)
     features = np.where(chance(0.3, 2), features[:, :1] * rng.choice([-1.0, 1.0], (count, SLOTS, 1)), features)  # one line
     features = np.where(chance(0.3, 2) & (np.arange(SLOTS)[:, None] > 0), 0.0, features)  # nobody else
-    labels = rng.integers(0, m, (count, SLOTS))
+    number = case.losses[0].target == "number"
+    labels = rng.random((count, SLOTS)).round(rng.integers(0, 3)) if number else rng.integers(0, m, (count, SLOTS))
     labels = np.where(chance(0.3, 1), labels[:, 1:2], labels)
     own = features[:, :1] / np.maximum(1.0, np.linalg.norm(features[:, :1], axis=-1, keepdims=True))
-    wrong = (np.eye(m)[(labels[:, 0] + 1) % m] - np.eye(m)[labels[:, 0]])[:, :, None] * own
+    if number:
+        wrong = rng.choice([-1.0, 1.0], (count, 1, 1)) * own
+    else:
+        wrong = (np.eye(m)[(labels[:, 0] + 1) % m] - np.eye(m)[labels[:, 0]])[:, :, None] * own
     x0 = rng.normal(size=(count, m, n))
     x0 = np.where(chance(0.5, 2), wrong + 0.1 * x0, x0) * np.minimum(power(-1.5, 2.0, 2), case.largest_start)
     dual = rng.normal(size=(count, m, n)) * np.where(chance(0.5, 2), 0.0, power(-2.0, 0.7, 2))
@@ -250,6 +254,19 @@ def test_no_neighbours_exceed_the_bound_and_some_come_close(mode, name):
     assert min(worst) >= least
 
 
+NUMBERS = {"squared": squared, "huber": huber, "quantile": quantile, "poisson": poisson}
+NUMBER_CASES = [("contractive", name) for name in NUMBERS]
+NUMBER_CASES += [("linearised", "squared"), ("one-pass", "quantile"), ("certified", "poisson"), ("every-step", "huber")]
+
+
+@pytest.mark.parametrize(("mode", "name"), NUMBER_CASES)
+def test_no_neighbours_exceed_the_bound_of_a_loss_for_numbers(mode, name):
+    make_case, least = MODES[mode]
+    worst = search(make_case(tuple(NUMBERS[name](clip=clip) for clip in CLIPS), 1, beta=0.4 if name == "huber" else 0.0))
+    assert max(worst) <= 1 + EXACT
+    assert min(worst) >= least
+
+
 @pytest.mark.parametrize("name", ["softmax-2", "softmax-3"])
 def test_the_other_value_of_beta(name):
     make_loss, classes = LOSSES[name]
@@ -296,6 +313,27 @@ def test_clipping_by_the_norm_is_caught_where_gap_clipping_passes():
     clip = 0.5 * 2**0.5
     assert search(contractive((norm_clipped_softmax(clip),), 3, clips=(clip,), steps=(40,)), **effort)[0] > 1 + 1e-4
     assert search(contractive((softmax(0.5),), 3, clips=(clip,), steps=(40,)), **effort)[0] <= 1 + EXACT
+
+
+def with_slopes(loss: Loss, slopes: Callable[[Array, Array], Array]) -> Loss:
+    """A loss of one score with another slope, and the bounds that it had."""
+
+    def gradient(model: Array, features: Array, labels: Array, weights: Array) -> Array:
+        return ((weights * slopes((features @ model.T)[:, 0], labels)) @ features)[None]
+
+    return loss._replace(gradient=gradient)
+
+
+def test_dropping_rows_with_large_residuals_is_caught_where_cutting_them_passes():
+    """Bounded as well, but not monotone: a row that one run drops pulls at the other."""
+    trimmed = with_slopes(squared(0.5), lambda s, y: jnp.where(jnp.abs(s - y) <= 0.5, s - y, 0.0))
+    assert search(contractive((trimmed,), 1, steps=(40,)), climb=20)[0] > 1.05
+
+
+def test_a_quantile_without_smoothing_is_caught():
+    """Convex, but not smooth: at the step size of the smoothed loss its steps expand."""
+    sharp = with_slopes(quantile(0.5, 0.1), lambda s, y: jnp.where(s > y, 0.5, -0.5))
+    assert search(contractive((sharp,), 1, steps=(7, 40)), climb=20)[0] > 1.05
 
 
 def test_an_unclipped_loss_is_caught():

@@ -15,6 +15,7 @@ from fedpdm.engines.flower.job import Evaluation, Job, job_toml, make_job, read_
 from fedpdm.engines.flower.job_schema import check_table
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.runs.folder import RunFolder, atomic_write
+from fedpdm.setup.resolve import with_loss
 from fedpdm.version import __version__
 
 __all__ = ["Arrays", "job_from", "write_job", "write_app", "POLICY"]
@@ -102,7 +103,8 @@ def job_from(
         )
     check_table(table)
     plain = Schema.model_validate(table.model_dump() | {"client": None, "columns": _without_client(table)})
-    return make_job(_for_nodes(config), slots, plain.classes, plain.feature_names, table=plain.model_dump(), **others)
+    config = with_loss(_for_nodes(config), plain.target.kind if plain.target else "classes")
+    return make_job(config, slots, plain.outputs, plain.feature_names, table=plain.model_dump(), **others)
 
 
 def _read_source(source: str, settings: list[str]) -> tuple[Config, Schema | None]:
@@ -141,6 +143,7 @@ def _known_job(config: Config, slots: int | None, data_dir: Path | None, others:
     from fedpdm.data.datasets import load_dataset
     from fedpdm.data.prepare import build_federation
 
+    config = with_loss(config, "classes")
     known = build_federation(config, data_dir, progress=False)
     features = load_dataset(config.data.name, data_dir=data_dir, progress=False).feature_names
     return make_job(config, slots or known.max_size, known.class_names, features, **others)

@@ -69,7 +69,9 @@ class Job(Section):
         default="secure", description='"simulation": for public data, protects nothing'
     )
     slots: int = Field(ge=1, le=MOST_SLOTS, description="public number of places for rows at every client; n of every bound")
-    classes: list[str] = Field(min_length=2, max_length=10_000, description="names of the labels 0, 1, ...")
+    classes: list[str] = Field(
+        min_length=1, max_length=10_000, description="names of the labels 0, 1, ...; or of the one number to learn"
+    )
     features: list[str] = Field(min_length=1, max_length=1_000_000, description="the columns before the public map")
     settings: Config
     table: Schema | None = None
@@ -83,7 +85,16 @@ class Job(Section):
             raise ValueError(
                 f"data.basis={self.settings.data.basis} is a file, and a job contains no files: use one of the drawings"
             )
-        if self.table is not None and (self.classes, tuple(self.features)) != (self.table.classes, self.table.feature_names):
+        if self.numeric != (self.table is not None and self.table.target is not None):
+            raise ValueError("one class stands for a number, whose bounds are in [table.target]: there must be both or neither")
+        if self.table is not None and self.table.target is not None and self.table.target.event:
+            raise ValueError("a time to an event is for simulation yet: a node reads one row per example")
+        if self.numeric and self.evaluation is not None:
+            raise ValueError("[evaluation] counts right and wrong classes: it is not for a label that is a number")
+        if self.table is not None and (tuple(self.classes), tuple(self.features)) != (
+            self.table.outputs,
+            self.table.feature_names,
+        ):
             raise ValueError("classes and features differ from those of the schema in [table]")
         weights = self.settings.problem.class_weights
         if isinstance(weights, list) and (len(weights) != len(self.classes) or max(weights) > HEAVIEST):
@@ -94,6 +105,11 @@ class Job(Section):
         if self.evaluation is not None and self.settings.privacy.mechanism != "sound":
             raise ValueError('[evaluation] needs privacy.mechanism="sound": its counts are noised like every other release')
         return self
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the label is a number."""
+        return len(self.classes) == 1
 
     @cached_property
     def config(self) -> Config:

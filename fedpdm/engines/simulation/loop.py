@@ -11,7 +11,7 @@ from fedpdm.engines.simulation.measures import tail_start
 from fedpdm.engines.simulation.one_round import FLOAT_COLUMNS, INTEGER_COLUMNS, one_round
 from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState, Who
 from fedpdm.engines.simulation.steadiness import contrasts
-from fedpdm.problem.objective import accuracy, local_objectives
+from fedpdm.problem.objective import local_objectives, measured_on
 from fedpdm.rounds import Setup
 from fedpdm.theory import stationarity
 
@@ -55,8 +55,8 @@ def run_rounds(
             tail_signs=state.tail_signs + jnp.where(t >= tail, signs, False),
         )
         wanted = ((t + 1) % s.evaluate_every == 0) | (t + 1 == s.rounds)
-        measured["test_accuracy"] = jax.lax.cond(
-            wanted, lambda x: accuracy(setup.problem, x, test[0], test[1]), lambda x: jnp.nan, x0
+        measured["test_figure"] = jax.lax.cond(
+            wanted, lambda x: measured_on(setup.problem, x, test[0], test[1]), lambda x: jnp.nan, x0
         )
         measured["traffic"] = state.traffic
         columns = {name: columns[name].at[t - start].set(measured[name]) for name in columns}

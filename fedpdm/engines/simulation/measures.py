@@ -1,4 +1,4 @@
-"""The measurements of both engines: test accuracy, tail average, traffic, and the row of a round."""
+"""The measurements of both engines: test figure, tail average, traffic, and the row of a round."""
 
 import math
 from collections.abc import Mapping
@@ -10,9 +10,10 @@ from jax import Array
 
 from fedpdm.compression.links import Links
 from fedpdm.compression.sparsify import coordinate_count
-from fedpdm.problem.objective import Problem, accuracy
+from fedpdm.problem.objective import Problem, measured_on
 
-__all__ = ["LINKS", "TestSet", "add_traffic", "make_row", "paper_bits", "tail_average", "tail_start", "traffic_totals"]
+__all__ = ["LINKS", "TestSet", "add_traffic", "figure_name", "label_counts", "make_row", "paper_bits"]
+__all__ += ["tail_average", "tail_start", "traffic_totals"]
 
 LINKS = ("uplink", "downlink", "index")  # bytes in each direction, and those of the uplink's indices
 MEBIBYTE = 20  # bits; totals are in two words, because 32 bits are too few
@@ -33,9 +34,43 @@ class TestSet(NamedTuple):
 
     __test__ = False  # pytest collects classes by this name
 
-    def accuracy(self, problem: Problem, model: Any) -> float:
-        """Return the share of the examples that the model classifies correctly."""
-        return float(accuracy(problem, jnp.asarray(model), jnp.asarray(self.features), jnp.asarray(self.labels)))
+    def measure(self, problem: Problem, model: Any) -> float:
+        """The share of the examples that the model puts in their class, or the mean loss if the label is a number."""
+        return float(measured_on(problem, jnp.asarray(model), jnp.asarray(self.features), jnp.asarray(self.labels)))
+
+
+def figure_name(problem: Problem) -> str:
+    """What rows and summary call the figure that is measured on test examples.
+
+    Parameters
+    ----------
+    problem : Problem
+        Gives the loss.
+
+    Returns
+    -------
+    str
+        The key.
+    """
+    return "test_accuracy" if problem.loss.target == "classes" else "test_loss"
+
+
+def label_counts(labels: np.ndarray, classes: int) -> dict[str, list[int]]:
+    """How many test examples every class has, for clients.json; nothing if the label is a number.
+
+    Parameters
+    ----------
+    labels : ndarray
+        [examples].
+    classes : int
+        The number of classes.
+
+    Returns
+    -------
+    dict
+        "test_labels", or nothing.
+    """
+    return {} if labels.dtype.kind == "f" else {"test_labels": np.bincount(labels, minlength=classes).tolist()}
 
 
 def tail_start(rounds: int, tail: float) -> int:

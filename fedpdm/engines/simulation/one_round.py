@@ -18,7 +18,7 @@ from fedpdm.rounds import ClientResult, Setup, client_key, client_round, server_
 
 __all__ = ["FLOAT_COLUMNS", "INTEGER_COLUMNS", "device_mesh", "one_round"]
 
-FLOAT_COLUMNS = ("test_accuracy", "nonzero_fraction", "consensus_gap", "local_steps_mean")
+FLOAT_COLUMNS = ("test_figure", "nonzero_fraction", "consensus_gap", "local_steps_mean")
 INTEGER_COLUMNS = ("local_steps_max", "bad_client")
 MANY_COORDINATES = 2**24  # of all participants' models together
 

@@ -16,7 +16,15 @@ import numpy as np
 from fedpdm.data.federation import Federation
 from fedpdm.engines.simulation.beginning import first_model, first_state
 from fedpdm.engines.simulation.loop import diagnosis, run_rounds
-from fedpdm.engines.simulation.measures import TestSet, make_row, paper_bits, tail_average, tail_start, traffic_totals
+from fedpdm.engines.simulation.measures import (
+    TestSet,
+    figure_name,
+    make_row,
+    paper_bits,
+    tail_average,
+    tail_start,
+    traffic_totals,
+)
 from fedpdm.engines.simulation.one_round import FLOAT_COLUMNS, INTEGER_COLUMNS, device_mesh
 from fedpdm.engines.simulation.programs import shared_program
 from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState
@@ -215,8 +223,8 @@ class Simulation:
         return TestSet(*self._test)
 
     def test_accuracy(self, model: np.ndarray) -> float:
-        """Return the test accuracy of any model of this problem."""
-        return self.test.accuracy(self.setup.problem, model)
+        """Return the test accuracy of any model of this problem, or the mean test loss if the label is a number."""
+        return self.test.measure(self.setup.problem, model)
 
     def steadiness(self) -> dict[str, np.ndarray]:
         """Return how far every coefficient can be trusted: see `fedpdm.engines.simulation.steadiness`."""
@@ -263,9 +271,10 @@ class Simulation:
 
     def _row(self, t: int, measured: dict[str, np.ndarray], start: int) -> dict[str, Any]:
         integers = {name: int(measured[name][t - start]) for name in INTEGER_COLUMNS if name != "bad_client"}
+        names = {"test_figure": figure_name(self.setup.problem)}
         return make_row(
             {"round": t + 1, "participants": int(self._roster[t][1].sum()), **integers},
-            {name: measured[name][t - start].item() for name in FLOAT_COLUMNS},
+            {names.get(name, name): measured[name][t - start].item() for name in FLOAT_COLUMNS},
             traffic_totals(measured["traffic"][t - start]),
             paper_bits(self.setup.links, self.state.server.x0.size, t + 1, self.schedule.participants),
         )

@@ -64,14 +64,17 @@ class Graph:
     def reshape(self, values: str, *shape: int) -> str:
         return self.add("Reshape", values, self.constant(shape, np.int64))
 
-    def model(self, classes: int) -> "onnx.ModelProto":
+    def model(self, outputs: dict[str, int | None]) -> "onnx.ModelProto":
+        """The graph with its outputs: numbers [rows, width], or words [rows] where the width is None."""
         from onnx import TensorProto, helper
 
-        outputs = [
-            helper.make_tensor_value_info("label", TensorProto.STRING, ["rows"]),
-            helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["rows", classes]),
+        made = [
+            helper.make_tensor_value_info(name, TensorProto.STRING, ["rows"])
+            if width is None
+            else helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", width])
+            for name, width in outputs.items()
         ]
-        graph = helper.make_graph(self.nodes, "fedpdm", self.inputs, outputs, self.constants)
+        graph = helper.make_graph(self.nodes, "fedpdm", self.inputs, made, self.constants)
         opsets = [helper.make_opsetid(domain, version) for domain, version in OPSETS.items()]
         # the format's version of the opsets' time, which runtimes of many years read
         return helper.make_model(

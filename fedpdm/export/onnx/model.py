@@ -3,6 +3,7 @@
 __all__ = ["export_onnx"]
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,10 +12,13 @@ from fedpdm.data.piecewise import column_count
 from fedpdm.data.prepare import radius_of
 from fedpdm.data.rows import adult_schema, input_names, pixel_scale
 from fedpdm.data.schema import Category, Number, Schema
-from fedpdm.errors import require_extra
+from fedpdm.errors import ConfigError, require_extra
 from fedpdm.export.onnx.graph import Graph
 from fedpdm.export.onnx.maps import map_features
 from fedpdm.runs.saved import SavedModel
+
+if TYPE_CHECKING:
+    import onnx
 
 
 def export_onnx(model: SavedModel) -> bytes:
@@ -22,7 +26,7 @@ def export_onnx(model: SavedModel) -> bytes:
 
     A table has one input [rows, 1] per column, named like it: numbers are float (NaN: missing), words are strings (empty:
     missing). Images have the input "pixels" [rows, pixels], float, with the original values. The outputs are "label" [rows],
-    the name of the predicted class, and "probabilities" [rows, classes].
+    the name of the predicted class, and "probabilities" [rows, classes]; of a number it is "predicted" [rows, 1].
 
     Parameters
     ----------
@@ -35,8 +39,6 @@ def export_onnx(model: SavedModel) -> bytes:
         The ONNX file.
     """
     require_extra("onnx", "onnx", "An ONNX file")
-    import onnx
-
     model.require_columns()
     data = model.config.data
     graph = Graph()
@@ -51,13 +53,31 @@ def export_onnx(model: SavedModel) -> bytes:
     features = graph.add("Concat", columns, bias, axis=1) if bias else columns
     features = _cut(graph, features, radius_of(model.config))
     scores = graph.add("MatMul", features, graph.constant(model.weights.T))
+    if model.target and model.target.event:
+        raise ConfigError("A time to an event has no ONNX form yet: use `fedpdm predict`, or --format csv.")
+    if model.target:
+        return _finished(_number(graph, model, scores))
     model.link().nodes(graph, scores, "probabilities")
     place = graph.add("ArgMax", scores, axis=1, keepdims=0)
     places = list(range(len(model.class_names)))
     graph.add(
         "LabelEncoder", place, out="label", domain="ai.onnx.ml", keys_int64s=places, values_strings=list(model.class_names)
     )
-    made = graph.model(len(model.class_names))
+    return _finished(graph.model({"label": None, "probabilities": len(model.class_names)}))
+
+
+def _number(graph: Graph, model: SavedModel, scores: str) -> "onnx.ModelProto":
+    """The prediction of a number, in the label's units."""
+    assert model.target is not None
+    model.link().nodes(graph, scores, "scaled")
+    wide = graph.add("Mul", "scaled", graph.constant(model.target.high - model.target.low))
+    graph.add("Add", wide, graph.constant(model.target.low), out="predicted")
+    return graph.model({"predicted": 1})
+
+
+def _finished(made: "onnx.ModelProto") -> bytes:
+    import onnx
+
     onnx.checker.check_model(made)
     return made.SerializeToString()
 

@@ -53,10 +53,11 @@ def explain(job: Job) -> list[str]:
     data, local = config.data, config.local
     batch = f"batches of {local.batch_size} rows" if local.batch_size else "all rows in every step"
     classes = ", ".join(job.classes[:6]) + (", ..." if len(job.classes) > 6 else "")
+    what = f"the number {classes}" if job.numeric else f"{len(job.classes)} classes ({classes})"
     maps = f"data.features={data.features}, data.scaling={data.scaling}{_map_words(job)}"
     lines = [f"Job {job.digest}"]
     lines.append(
-        f"Learns a model of {len(job.classes)} classes ({classes}) from {len(job.features)} columns, with "
+        f"Learns a model of {what} from {len(job.features)} columns, with "
         f"{config.algorithm.name}, in {config.rounds.total} rounds among {data.clients} clients."
     )
     lines.append(

@@ -270,7 +270,7 @@ def _in_slots(rows: Rows, job: Job, name: str, order: np.ndarray) -> ClientExamp
         _warn(f"{name}: {lost} rows are malformed, without a label or not finite: they do not count.")
     if beyond:
         _warn(f"{name}: {beyond} rows are beyond the job's {job.slots} slots and are not used: leave rows out.")
-    slots, places = np.zeros((job.slots, features.shape[1]), np.float32), np.zeros(job.slots, np.int32)
+    slots, places = np.zeros((job.slots, features.shape[1]), np.float32), np.zeros(job.slots, labels.dtype)
     slots[own], places[own] = features, labels
     slots[~filled], places[~filled] = 0.0, 0
     return ClientExamples(slots, places, filled, _held_out(slots, places, filled, job), np.array(beyond))

@@ -34,7 +34,7 @@ class Rows(NamedTuple):
     """Rows before the public map; those that are not `good` count as empty slots."""
 
     features: np.ndarray  # [n, d] float32
-    labels: np.ndarray  # [n] int32
+    labels: np.ndarray  # [n] int32, or float32 in [0, 1] if the label is a number
     good: np.ndarray  # [n] bool
 
 
@@ -166,10 +166,14 @@ def _encoded(name: str, schema: Schema, columns: Columns, good: np.ndarray) -> R
         elif isinstance(column, Category):
             baseline = [column.baseline] if column.baseline else []
             read[own] = words_of(table.column(own), [*column.levels, *baseline])
+    features = encode(schema, table._replace(columns=read), labelled=False).features
+    if schema.target:
+        numbers, wrong = numbers_of(table.column(schema.label, "label column"))
+        labels = schema.target.scale(numbers.to_numpy().astype(np.float64))
+        return Rows(features, np.nan_to_num(labels), good & ~wrong & ~np.isnan(labels))
     places = {word: place for place, word in enumerate(schema.classes)}
     words = words_of(table.column(schema.label, "label column"), schema.classes)
     labels = np.array([-1 if word is None else places.get(word, -1) for word in words], np.int32)
-    features = encode(schema, table._replace(columns=read), labelled=False).features
     return Rows(features, labels, good & (labels >= 0))
 
 

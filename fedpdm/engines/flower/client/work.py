@@ -120,6 +120,7 @@ class Work:
             start=float(np.linalg.norm(self.broadcast.x0)),
             slope=float(np.linalg.norm(setup.algorithm.linear_term(state, self.broadcast))),
             heaviest=heaviest_weight(self.config),
+            curvature=setup.problem.loss.smoothness(1.0),
         )
         strong = setup.algorithm.weight - setup.problem.beta / 2 if plan.mode == "certified" else None
         margin = sensitivity_margin(shape, strong)

@@ -45,6 +45,7 @@ def check_share(a: Agreement, broadcast: Broadcast, state: Any, round_index: int
         start=float(np.linalg.norm(broadcast.x0)),
         slope=float(np.linalg.norm(a.setup.algorithm.linear_term(state, broadcast))),
         heaviest=heaviest_weight(a.job.config),
+        curvature=a.setup.problem.loss.smoothness(1.0),
     )
     if not sensitivity_margin(shape) <= a.sensitivity(round_index) * SLACK / 4:
         raise Refused("model", f"From a model of norm {shape.start:.3g} the local steps move too far for exact noise.")

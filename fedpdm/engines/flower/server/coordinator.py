@@ -26,6 +26,7 @@ from fedpdm.engines.simulation.measures import (
     LINKS,
     TestSet,
     add_traffic,
+    figure_name,
     make_row,
     paper_bits,
     tail_average,
@@ -220,7 +221,7 @@ class Coordinator:
         x0, links, r = self.state.server.x0, self.setup.links, self.config.rounds
         due = self.round % self.config.metrics.evaluate_every == 0 or self.done
         measured = {
-            "test_accuracy": self.test.accuracy(self.setup.problem, x0) if self.test and due else math.nan,
+            figure_name(self.setup.problem): self.test.measure(self.setup.problem, x0) if self.test and due else math.nan,
             "nonzero_fraction": float(jnp.mean(x0 != 0)),
         }
         counts = {"round": self.round, "participants": used, "missing": missing}

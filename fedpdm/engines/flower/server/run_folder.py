@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedpdm.engines.flower.job import Job, job_toml
-from fedpdm.engines.simulation.measures import TestSet
+from fedpdm.engines.simulation.measures import TestSet, label_counts
 from fedpdm.errors import ConfigError
 from fedpdm.runs.folder import RunFolder, atomic_write
 from fedpdm.runs.simulated_ledger import client_name
@@ -86,5 +86,5 @@ def describe_asked(
         {"client": client_name(i), "name": str(i), "asked": often, "participations": heard, "epsilon_at_most": epsilon(often)}
         for i, (often, heard) in enumerate(counts)
     ]
-    tested = {} if test is None else {"test_labels": np.bincount(np.asarray(test.labels), minlength=classes).tolist()}
+    tested = {} if test is None else label_counts(np.asarray(test.labels), classes)
     return {"note": CLIENTS_NOTE, **tested, "clients": clients}

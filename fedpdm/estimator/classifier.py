@@ -1,9 +1,7 @@
 """A scikit-learn classifier: `fit` simulates a federation, and the result is a linear model."""
 
 import tempfile
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,12 +10,12 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from fedpdm.config import Config, validate
-from fedpdm.data import Federation, clip_norms, federation_from_arrays, with_bias
-from fedpdm.data.weights import padded
+from fedpdm.data import clip_norms, with_bias
 from fedpdm.errors import UserError
+from fedpdm.estimator.rows import Client, check_private, checked, curvature, deal, federation_of, warn_if_fitted
 from fedpdm.problem.prediction import softmax_shares
 from fedpdm.runs.train import train
 
@@ -132,7 +130,7 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         -----
         Without a budget, equal rows of one client are merged, so a weight of 2 has the same effect as two rows.
         """
-        features, labels = _checked(self, X, y)
+        features, labels = checked(self, X, y)
         check_classification_targets(labels)
         if self.epsilon is not None and (self.radius is None or self.classes is None):
             raise ValueError(
@@ -143,25 +141,25 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         random = check_random_state(self.random_state)
         given = _check_sample_weight(sample_weight, features, dtype=np.float64, ensure_non_negative=True)
         if self.epsilon is not None:
-            _check_private(given, self.class_weight)
-        clients = _deal(features, places, groups, given, self.clients, random, together=self.epsilon is None)
+            check_private(given, self.class_weight)
+        clients = deal(features, places, groups, given, self.clients, random, together=self.epsilon is None)
         class_weights = self._class_weights(clients)
         bias = float(self.radius or 1.0)
         for client in clients:
             client.features = with_bias(self._within(client.features))
             client.features[:, -1] = bias
-        scale = np.sqrt(2) * (1 + 1e-6) * bias if self.radius else _curvature(clients) ** 0.5
+        scale = np.sqrt(2) * (1 + 1e-6) * bias if self.radius else curvature(clients) ** 0.5
         for client in clients:  # norm 1 at most, or curvature 1 at most: both make the softmax loss 1/2-smooth
             client.features /= np.float32(scale)
         try:
             config = self._config(len(clients), int(random.randint(2**31 - 1)), class_weights)
-            federation = _federation(clients, list(map(str, self.classes_)), private=self.epsilon is not None)
+            federation = federation_of(clients, list(map(str, self.classes_)), private=self.epsilon is not None)
             with tempfile.TemporaryDirectory() as folder:
                 run = train(config, Path(folder) / "run", federation=federation)
         except UserError as error:
             raise ValueError(str(error)) from error
         if self.epsilon is not None:
-            _warn_if_fitted(features)
+            warn_if_fitted(features)
         weights = run.averaged_model if self.averaged else run.model
         self.guarantee_ = run.guarantee
         weights = weights[1:] - weights[:1] if len(weights) == 2 else weights
@@ -169,7 +167,7 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         self.coef_ = weights[:, :-1] / scale
         return self
 
-    def _class_weights(self, clients: "Sequence[_Client]") -> list[float] | None:
+    def _class_weights(self, clients: Sequence[Client]) -> list[float] | None:
         if self.class_weight is None:
             return None
         labels = np.concatenate([client.labels for client in clients])
@@ -220,7 +218,7 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
 
     def _scores(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self)
-        features = _checked(self, X, reset=False)
+        features = checked(self, X, reset=False)
         return self._within(features) @ self.coef_.T + self.intercept_
 
     def decision_function(self, X: ArrayLike) -> np.ndarray:
@@ -237,96 +235,3 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         """Return the most likely class of every row."""
         scores = self._scores(X)
         return self.classes_[scores.argmax(axis=1) if len(self.classes_) > 2 else (scores[:, 0] > 0).astype(int)]
-
-
-def _checked(estimator: BaseEstimator, X: Any, *y: Any, **options: Any) -> Any:
-    """Run scikit-learn's checks. Their declared types are those of their default values, so they are too narrow."""
-    return validate_data(estimator, X, *y, **options)
-
-
-@dataclass
-class _Client:
-    """One client's rows and their weights."""
-
-    features: np.ndarray
-    labels: np.ndarray
-    weights: np.ndarray
-
-
-def _check_private(weights: np.ndarray, class_weight: Any) -> None:
-    """Refuse weights that depend on the rows, or that exceed the bound on one row."""
-    if weights.max(initial=0) > 1:
-        raise ValueError(
-            f"sample_weight has {weights.max():g}, but epsilon allows at most 1: the guarantee bounds the effect of one row."
-        )
-    if isinstance(class_weight, str):
-        raise ValueError(
-            f"class_weight={class_weight!r} counts the classes of the examples, which epsilon does not cover: give a dict."
-        )
-
-
-def _warn_if_fitted(features: np.ndarray) -> None:
-    """Warn if the rows look as if an earlier step was fitted on them."""
-    spread = features.std(axis=0)
-    columns = features[:, spread > 0]
-    if not columns.size or len(columns) < 3:
-        return
-    centred = (np.abs(columns.mean(axis=0)) <= 1e-5 * columns.std(axis=0)).all()
-    between = (columns.min(axis=0) == 0).all() and (columns.max(axis=0) == 1).all() and not np.isin(columns, (0, 1)).all()
-    if centred or between:
-        how = "every column has mean 0" if centred else "every column runs from 0 to 1"
-        warnings.warn(
-            f"X looks as if an earlier step was fitted on these rows ({how}), such as a StandardScaler in a Pipeline. Epsilon "
-            "does not cover the values that this step learnt. Scale by bounds that are known without the rows.",
-            UserWarning,
-            stacklevel=3,
-        )
-
-
-def _deal(
-    features: np.ndarray,
-    labels: np.ndarray,
-    groups: ArrayLike | None,
-    weights: np.ndarray,
-    clients: int,
-    random: np.random.RandomState,
-    together: bool,
-) -> list[_Client]:
-    """Return the rows of every client, by group or at random.
-
-    With `together`, equal rows become one and rows of weight 0 are dropped.
-    """
-    names = None if groups is None else np.asarray(groups)
-    if names is not None and names.shape != labels.shape:
-        raise ValueError(f"groups has shape {names.shape}, but there are {len(labels)} examples: give one client per row")
-    owner = None if names is None else np.unique(names, return_inverse=True)[1]
-    if together:
-        kept = weights > 0
-        if not kept.any():
-            raise ValueError("sample_weight is 0 in every row: give at least one row a weight above 0.")
-        about = np.column_stack([labels, *([] if owner is None else [owner]), features])[kept]
-        _, first, place = np.unique(about, axis=0, return_index=True, return_inverse=True)
-        chosen = np.flatnonzero(kept)[first]
-        weights = np.bincount(place.ravel(), weights[kept])
-        features, labels, owner = features[chosen], labels[chosen], None if owner is None else owner[chosen]
-    if owner is None:
-        parts = np.array_split(random.permutation(len(labels)), min(clients, len(labels)))
-    else:
-        parts = [np.flatnonzero(owner == place) for place in np.unique(owner)]
-    return [_Client(features[part], labels[part], weights[part]) for part in parts]
-
-
-def _federation(clients: Sequence[_Client], class_names: list[str], private: bool) -> Federation:
-    """Build the federation, with weights if they are not all 1; with a budget, sums are divided by the number of rows."""
-    arrays = [(client.features, client.labels) for client in clients]
-    federation = federation_from_arrays(arrays, clients[0].features[:1], clients[0].labels[:1], class_names)
-    if all((client.weights == 1).all() for client in clients):
-        return federation
-    totals = federation.sizes if private else np.array([client.weights.sum() for client in clients], np.float32)
-    return federation._replace(weights=padded([client.weights for client in clients]), persons=totals)
-
-
-def _curvature(clients: Sequence[_Client]) -> float:
-    """Return the largest eigenvalue of any client's mean of a a^T."""
-    scaled = [client.features * np.sqrt(client.weights / client.weights.sum())[:, None] for client in clients]
-    return max(float(np.linalg.norm(rows.astype(np.float64), 2) ** 2) for rows in scaled)
