@@ -174,6 +174,6 @@ def poisson(clip: float = math.inf) -> Loss:
     """
 
     def slope(s: Array, y: Array) -> Array:
-        return jnp.clip(jnp.exp(s) - y, -clip, clip)
+        return jnp.clip(jnp.exp(s) - jnp.clip(y, 0, 1), -clip, clip)  # the smoothness rests on y <= 1
 
     return of_one_score("poisson", lambda s, y: jnp.exp(s) - y * s, slope, clip, 1 + clip, exponential, "deviance")

@@ -43,7 +43,7 @@ def piecewise_exponential(clip: float = math.inf) -> Loss:
         return jnp.abs(y) * jnp.exp(s) - (y > 0) * s
 
     def slope(s: Array, y: Array) -> Array:
-        return jnp.clip(jnp.abs(y) * jnp.exp(s) - (y > 0), -clip, clip)
+        return jnp.clip(jnp.minimum(jnp.abs(y), 1) * jnp.exp(s) - (y > 0), -clip, clip)
 
     return of_one_score("piecewise-exponential", value, slope, clip, 1 + clip, exponential)._replace(
         target="time", metrics=("concordance",)

@@ -89,6 +89,10 @@ def test_jobs_that_do_not_fit_a_number_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"\[evaluation\] counts right and wrong classes"):
         job(evaluation=Evaluation(epsilon=1.0).model_dump())
     schema = read_schema(SCHEMA)
+    with pytest.raises(ConfigError, match="softmax does not go with a label that is a number"):
+        make_job(configure(), 320, schema.outputs, schema.feature_names, table=schema.model_dump())
+    with pytest.raises(ConfigError, match="poisson does not go with a label that is one of several classes"):
+        make_job(configure("problem.loss=poisson"), 320, ["a", "b"], ["x"])
     with pytest.raises(ConfigError, match="one class stands for a number"):
         make_job(configure(), 320, ["days"], schema.feature_names)
 

@@ -28,7 +28,7 @@ from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import noise_multiplier_for
 from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup
-from fedpdm.setup.resolve import resolve
+from fedpdm.setup.resolve import resolve, with_loss
 
 __all__ = ["Evaluation", "Job", "make_job", "parse_job", "read_job", "job_toml"]
 
@@ -89,6 +89,9 @@ class Job(Section):
             raise ValueError("one class stands for a number, whose bounds are in [table.target]: there must be both or neither")
         if self.table is not None and self.table.target is not None and self.table.target.event:
             raise ValueError("a time to an event is for simulation yet: a node reads one row per example")
+        if self.settings.problem.loss == "auto":
+            raise ValueError("problem.loss=auto is for simulation: a job names its loss")
+        with_loss(self.settings, "number" if self.numeric else "classes")
         if self.numeric and self.evaluation is not None:
             raise ValueError("[evaluation] counts right and wrong classes: it is not for a label that is a number")
         if self.table is not None and (tuple(self.classes), tuple(self.features)) != (

@@ -24,6 +24,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "data.partition_seed": (0, 2**63 - 1),
     "problem.beta": (0, 1e3),
     "problem.gamma": (0, 1e6),
+    "problem.huber_threshold": (1e-4, 1e3),
+    "problem.quantile_smoothing": (1e-4, 1e3),
     "algorithm.rho": (1e-6, 1e6),
     "algorithm.mu": (0, 1e6),
     "algorithm.alpha": (1e-6, 1e6),
