@@ -36,6 +36,7 @@ def demo(
 
     Example:  fedpdm flower demo --nodes 4 --out runs/federation
     """
+    _say("Loading fedpdm and Flower.")
     _require_flower()
     from fedpdm.engines.flower.processes.demo import DEMO_DATA, run_demo
 
@@ -48,7 +49,7 @@ def demo(
         _cohort_demo(folder, cohort, epsilon, data_dir, as_json)
         return
     try:
-        summary = run_demo(folder, nodes=nodes, data=data, rounds=rounds, epsilon=epsilon, data_dir=data_dir)
+        summary = run_demo(folder, nodes=nodes, data=data, rounds=rounds, epsilon=epsilon, data_dir=data_dir, say=_say)
     except KeyboardInterrupt:
         print("\nfedpdm: interrupted; everything that was started has been stopped.", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -60,11 +61,15 @@ def demo(
     print(f"Run folder: {folder / 'run'}; a client's own record: fedpdm flower status {folder / 'nodes' / 'client-0'}")
 
 
+def _say(line: str) -> None:
+    """Show what happens, beside the results."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def _cohort_demo(folder: Path, members: int, epsilon: float, data_dir: Path | None, as_json: bool) -> None:
     from fedpdm.engines.flower.cohort.demo import run_cohort_demo
 
-    say = (lambda line: print(line, file=sys.stderr, flush=True)) if as_json else (lambda line: print(line, flush=True))
-    summary = run_cohort_demo(folder, members=members, epsilon=epsilon, data_dir=data_dir, say=say)
+    summary = run_cohort_demo(folder, members=members, epsilon=epsilon, data_dir=data_dir, say=_say)
     if as_json:
         print(json.dumps(summary | {"folder": str(folder)}, indent=2))
         return

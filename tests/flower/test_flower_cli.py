@@ -212,6 +212,8 @@ def test_the_demo_trains_and_stops_everything(tmp_path: Path) -> None:
         "summary.json",
     }
     assert "round 2/2" in done.stderr
+    stages = ("Loading", "Making the job", "Starting the server", "Client 1 of 2", "Client 2 of 2", "Submitting")
+    assert sorted(map(done.stderr.index, stages)) == [done.stderr.index(stage) for stage in stages], "each stage, in its order"
     here = str(tmp_path / "demo").encode()
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:

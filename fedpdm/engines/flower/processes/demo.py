@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,16 @@ DEMO_DATA: dict[str, dict[str, Any]] = {
 }
 
 
-def run_demo(folder: Path, *, nodes: int, data: str, rounds: int, epsilon: float, data_dir: Path | None) -> dict[str, Any]:
+def run_demo(
+    folder: Path,
+    *,
+    nodes: int,
+    data: str,
+    rounds: int,
+    epsilon: float,
+    data_dir: Path | None,
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
     """Train a federation in a folder, and stop everything that was started.
 
     The steps are those of an operator: make the job (`fedpdm flower init`), approve it at every client, start the nodes, submit
@@ -37,6 +47,8 @@ def run_demo(folder: Path, *, nodes: int, data: str, rounds: int, epsilon: float
         Number of clients, data set, number of rounds, and every client's budget.
     data_dir : Path or None
         The folder of data files.
+    say : callable
+        Is told in a line which stage begins.
 
     Returns
     -------
@@ -45,17 +57,21 @@ def run_demo(folder: Path, *, nodes: int, data: str, rounds: int, epsilon: float
     """
     leave_on_sigterm()
     folder = folder.absolute()
+    say(f"Making the job: {nodes} clients, {data}, {rounds} rounds, epsilon {epsilon:g}.")
     job = job_from("demo", _settings(nodes, data, rounds, epsilon), slots=None, data_dir=data_dir)
     path = write_job(folder / "job", job, out=str(folder / "run"), data_dir=data_dir)
     policy = path.parent / "policy.toml"
     with LocalFederation(folder / "federation") as federation, Progress(rounds) as progress:
+        say("Starting the server (SuperLink), with TLS.")
         federation.start_superlink()
         for client in range(nodes):
+            say(f"Client {client + 1} of {nodes}: approves the job, registers its key, starts its node.")
             state = folder / "nodes" / f"client-{client}"
             approve(state, job, load_policy(policy))
             own = {"client": client, "state-dir": str(state), "policy": str(policy)}
             own |= {"data-dir": str(data_dir.absolute())} if data_dir else {}
             federation.start_node(f"node-{client}", federation.register(f"node-{client}"), own)
+        say("Submitting the run. The first round begins when all nodes have compiled their part; rounds follow as they end.")
         options = {"job": str(path), "out": str(folder / "run"), "wait": 300.0, "timeout": 300.0}
         run = federation.submit(options | ({"data_dir": str(data_dir.absolute())} if data_dir else {}))
         return _follow(federation, run, folder / "run", progress)
