@@ -24,7 +24,7 @@ __all__ = ["Intervals", "Sums", "contrast", "exact_intervals", "from_sums", "ind
 
 FLAT = 1e-9  # of the largest curvature: a direction with less is not told by the rows
 MIXED = 1e-6  # share of a coefficient in such directions beyond which it has no interval
-MOST_FEATURES, MOST_STEPS = 2000, 30
+MOST_WORK, MOST_STEPS = 2e10, 30  # rows times features squared; Newton steps
 CLOSE = 1e-9  # of a Newton step, in units of the largest coefficient: the optimum is reached
 
 
@@ -128,35 +128,40 @@ def exact_intervals(loss: Loss, model: np.ndarray, features: np.ndarray, labels:
         Of the p coefficients.
     """
     p, rows = model.shape[1], len(labels)
-    if p > MOST_FEATURES:
-        raise ConfigError(f"Intervals need a matrix of {p} x {p} features; the most is {MOST_FEATURES}: leave them out.")
-    two, start = len(model) == 2, contrast(model)
-    every = features.astype(np.float64)
+    if rows * p**2 > MOST_WORK:
+        raise ConfigError(f"{rows} rows of {p} features are too many for intervals: set metrics.intervals=false.")
+    start, every = contrast(model), features.astype(np.float64)
     chosen = independent(every.T @ (weights[:, None] * every), np.flatnonzero(start))
-    u = np.linalg.lstsq(every[:, chosen], every @ start, rcond=None)[0]
-    room = max(rows - len(chosen), 1)
-
-    def value(u: jax.Array, a: jax.Array, y: jax.Array) -> jax.Array:
-        return loss.values(jnp.stack([jnp.zeros_like(u), u]) if two else u[None], a[None], y[None])[0]
-
-    with jax.enable_x64(True):
-        a, y, w = (jnp.asarray(part) for part in (every[:, chosen], labels, weights))
-        each = jax.jit(lambda u: jax.vmap(jax.grad(value), (None, 0, 0))(u, a, y))
-        whole = jax.jit(jax.hessian(lambda u: jnp.sum(w * jax.vmap(value, (None, 0, 0))(u, a, y))))
-        for _ in range(MOST_STEPS):
-            counted, curvature = np.asarray(weights)[:, None] * np.asarray(each(u)), np.asarray(whole(u))
-            flat = FLAT * float(np.trace(curvature))
-            sums = Sums(counted.sum(axis=0), curvature, rows / room * counted.T @ counted, float(room), flat)
-            found = from_sums(u, sums)
-            step = inverse_of(curvature, flat)[0] @ sums.gradient
-            if np.abs(step).max(initial=0) <= CLOSE * (1 + np.abs(u).max(initial=0)):
-                break
-            u = u - step
-        else:
-            raise ConfigError(f"The model without penalty is not found in {MOST_STEPS} Newton steps: there are no intervals.")
+    a, room = every[:, chosen], max(rows - len(chosen), 1)
+    u = np.linalg.lstsq(a, every @ start, rcond=None)[0]
+    for _ in range(MOST_STEPS):
+        slopes, curves = _of_scores(loss, len(model) == 2, a @ u, labels)
+        counted, curvature = a * (weights * slopes)[:, None], (a * (weights * curves)[:, None]).T @ a
+        flat = FLAT * float(np.trace(curvature))
+        step = inverse_of(curvature, flat)[0] @ counted.sum(axis=0)
+        if np.abs(step).max(initial=0) <= CLOSE * (1 + np.abs(u).max(initial=0)):
+            break
+        u = u - step
+    else:
+        raise ConfigError(f"The model without penalty is not found in {MOST_STEPS} Newton steps: there are no intervals.")
+    sums = Sums(counted.sum(axis=0), curvature, rows / room * counted.T @ counted, float(room), flat)
+    found = from_sums(np.where(u == 0, np.finfo(float).tiny, u), sums)
     estimate, covariance = np.zeros(p), np.full((p, p), np.nan)
     estimate[chosen], covariance[np.ix_(chosen, chosen)] = found.estimate, found.covariance
     return Intervals(estimate, covariance, found.freedom)
+
+
+def _of_scores(loss: Loss, two: bool, scores: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Slope and curvature of every row's loss in its score: that of a model of one feature that is 1."""
+
+    def value(s: jax.Array, y: jax.Array) -> jax.Array:
+        model = jnp.stack([jnp.zeros_like(s), s])[:, None] if two else s[None, None]
+        return loss.values(model, jnp.ones((1, 1), s.dtype), y[None])[0]
+
+    with jax.enable_x64(True):
+        slope = jax.grad(value)
+        both = jax.vmap(lambda s, y: (slope(s, y), jax.grad(slope)(s, y)))(jnp.asarray(scores), jnp.asarray(labels))
+    return np.asarray(both[0]), np.asarray(both[1])
 
 
 def independent(products: np.ndarray, candidates: np.ndarray) -> np.ndarray:

@@ -94,3 +94,10 @@ def test_models_without_one_score_are_refused():
     with pytest.raises(ConfigError, match="a number or two classes, and this model has 3"):
         contrast(np.zeros((3, 2)))
     assert Intervals(np.zeros(1), np.eye(1), 9.0).p_values() == [1.0]
+
+
+def test_a_table_that_is_too_large_is_refused_before_any_work():
+    rows, width = 200_000, 400
+    nothing = np.broadcast_to(np.float32(0), (rows, width))
+    with pytest.raises(ConfigError, match="200000 rows of 400 features are too many for intervals"):
+        exact_intervals(squared(), np.ones((1, width)), nothing, nothing[:, 0], nothing[:, 0])
