@@ -277,8 +277,9 @@ def cohort_round(
     def add(carry: tuple[Array, ...], member: tuple[Array, Array, Array]) -> tuple[tuple[Array, ...], Solved]:
         words, weights, count, check = carry
         client, here, key = member
-        solved = solve_locally(setup, members._replace(client=client), state, broadcast, round_index, key, support)
-        weight = members.sizes[client] / sums.mean_examples
+        own = members._replace(client=client)
+        solved = solve_locally(setup, own, state, broadcast, round_index, key, support)
+        weight = own.slots / sums.mean_examples  # units, not rows: the bound of a contribution counts units
         # The privacy boundary of secure sums: a member's solution leaves as its share, and others see only the sum.
         share = sums.share(weight * (solved.x - x0), solved.release)
         share = share if support is None else jnp.where(support, share, jnp.uint32(0))

@@ -25,6 +25,7 @@ from fedpdm.problem.objective import Problem, local_gradients, local_objectives
 
 __all__ = [
     "stationarity",
+    "stationarity_of",
     "Constants",
     "constants",
     "Theory",
@@ -85,12 +86,40 @@ def stationarity(
     Array
         P, a scalar.
     """
+    gradients = local_gradients(problem, models, features, labels, sizes, weights, persons)
+    return stationarity_of(problem, weight, linear_terms, models, x0, gradients, shares, metric)
+
+
+def stationarity_of(
+    problem: Problem,
+    weight: Array | float,
+    linear_terms: Array,
+    models: Array,
+    x0: Array,
+    gradients: Array,
+    shares: Array | None = None,
+    metric: Array | None = None,
+) -> Array:
+    """Return `stationarity` for known gradients of every client at its own model.
+
+    Parameters
+    ----------
+    problem, weight, linear_terms, models, x0, shares, metric
+        As in `stationarity`.
+    gradients : Array
+        [clients, ...] gradients of f_j at x_j.
+
+    Returns
+    -------
+    Array
+        P, a scalar.
+    """
 
     def mean(values: Array) -> Array:
         return jnp.mean(values, axis=0) if shares is None else jnp.tensordot(shares, values, 1)
 
     gaps = models - x0
-    primal = local_gradients(problem, models, features, labels, sizes, weights, persons) + linear_terms
+    primal = gradients + linear_terms
     primal = primal + weight * (gaps if metric is None else gaps @ metric)
     if isinstance(weight, Array) or weight:
         back = linear_terms if metric is None else linear_terms @ jnp.linalg.inv(metric)

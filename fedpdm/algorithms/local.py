@@ -35,6 +35,10 @@ class Examples(NamedTuple):
     def rows(self, index: Array) -> tuple[Array, Array]:
         return self.features[self.client, index], self.labels[self.client, index]
 
+    def of_rows(self) -> tuple[Array | None, ...]:
+        """What objectives and gradients are computed from."""
+        return self.features, self.labels, self.sizes, self.weights, self.persons
+
     @property
     def slots(self) -> Array:
         """The client's public number of units (examples or persons), by which sums over all its rows are divided."""

@@ -83,7 +83,10 @@ def init(
     job: Annotated[Path, typer.Argument(help="New folder for the job, a policy, the schema and the Flower app.")],
     source: Annotated[str, typer.Option("--from", help="A run's folder, a preset, or a TOML file of settings.")] = "demo",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: KEY=VALUE; may be repeated.")] = None,
-    slots: Annotated[int | None, typer.Option(min=1, help="Public number of places for rows at every client.")] = None,
+    slots: Annotated[
+        str | None, typer.Option(help="Public number of places for rows (or persons): one for all clients, or 500,80,1200.")
+    ] = None,
+    unit_rows: Annotated[int | None, typer.Option(min=1, help="Most rows of one person, with a unit column.")] = None,
     schema: Annotated[Path | None, typer.Option(help="Public schema of your table; a run's folder has it.")] = None,
     columns: Annotated[int | None, typer.Option(min=1, help="NPZ files without a schema: columns of `features`.")] = None,
     classes: Annotated[str | None, typer.Option(help="NPZ files without a schema: names of label 0, 1, ...: no,yes")] = None,
@@ -113,13 +116,24 @@ def init(
     if (columns is None) != (classes is None):
         raise ConfigError("--columns and --classes go together: they describe NPZ files of features and labels.")
     arrays = Arrays(classes.split(","), [f"x{j}" for j in range(columns)]) if classes and columns else None
-    how: dict[str, Any] = {"slots": slots, "schema": schema, "arrays": arrays, "noise": noise, "evaluation": wanted}
+    how: dict[str, Any] = {"slots": _whole_numbers(slots) if slots else None, "unit_rows": unit_rows}
+    how |= {"schema": schema, "arrays": arrays, "noise": noise, "evaluation": wanted}
     made = job_from(source, set_ or [], **how, data_dir=data_dir)
     explained = explain(made)  # refuse a job that cannot be deployed before anything is written
     path = write_job(job, made, out=out or str(job.absolute() / "run"), data_dir=data_dir)
     print("\n".join(explained))
     print(f"Every client: fedpdm flower approve {path} --state-dir DIR --policy FILE; start from {job / 'policy.toml'}.")
     print(f"The server: flwr run {job / 'app'} CONNECTION")
+
+
+def _whole_numbers(text: str) -> list[int]:
+    try:
+        numbers = [int(word) for word in text.split(",")]
+    except ValueError:
+        numbers = [0]
+    if min(numbers) < 1:
+        raise ConfigError(f"Expected --slots {text} to be a number above 0, or one for each client: --slots 500,80,1200.")
+    return numbers
 
 
 @flower_app.command("approve")
@@ -129,6 +143,9 @@ def approve(
     policy: Annotated[Path, typer.Option(help="The node's policy.")],
     data_path: Annotated[Path | None, typer.Option(help="The node's data: checked to fit the job.")] = None,
     schema: Annotated[Path | None, typer.Option(help="The node's schema: must be the job's.")] = None,
+    client: Annotated[
+        int | None, typer.Option(min=0, help="The node's client number, where clients have different slots.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Explain in plain words what a job asks of this client, and let the client take part in it.
@@ -145,10 +162,15 @@ def approve(
     from fedpdm.engines.flower.job import read_job
 
     wanted, terms = read_job(job), load_policy(policy)
-    print("\n".join(explain(wanted)))
+    if data_path and wanted.client_slots and client is None:
+        raise ConfigError(
+            f"The job's clients have different slots: say with --client which one this is, from 0 to "
+            f"{len(wanted.client_slots) - 1}."
+        )
+    print("\n".join(explain(wanted, client)))
     if not yes:
         typer.confirm("Take part in it?", abort=True)
-    path = store(state_dir, wanted, terms, NodeSource(0, data_path, schema, None) if data_path else None)
+    path = store(state_dir, wanted, terms, NodeSource(client or 0, data_path, schema, None) if data_path else None)
     print(f"Approved: {path}")
 
 

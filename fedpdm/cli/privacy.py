@@ -39,6 +39,7 @@ def plan(
     ] = None,
     clients: Annotated[int, typer.Option(help="Of a table: clients of equal size.")] = 10,
     features: Annotated[int, typer.Option(help="Of a table: numbers, levels of words, and 1.")] = 20,
+    rarest: Annotated[float | None, typer.Option(help="With --rows: share of the rarest class, as far as it is known.")] = None,
     cohort: Annotated[int, typer.Option(help="Members that share the noise of a secure sum; 0: none.")] = 0,
     colluding: Annotated[int | None, typer.Option(help="Members that may work with the server (default: a tenth).")] = None,
     dropouts: Annotated[int | None, typer.Option(help="Members that may be missing in a sum (default: a tenth).")] = None,
@@ -60,7 +61,7 @@ def plan(
     from fedpdm.privacy.sums import make_cohort
 
     if rows is not None:
-        _plan_for_table(epsilon, delta, rows, clients, features, as_json)
+        _plan_for_table(epsilon, delta, (rows, clients, features), rarest, as_json)
         return
     if [epsilon, noise_multiplier, participations].count(None) != 1:
         raise ConfigError("Give two of --epsilon, --noise-multiplier and --participations: the third is computed.")
@@ -107,19 +108,22 @@ def _print_cohort(found: dict[str, Any]) -> None:
     print(found["sentence"])
 
 
-def _plan_for_table(epsilon: float | None, delta: float, rows: int, clients: int, features: int, as_json: bool) -> None:
-    """Print the settings of the rule of docs/defaults.md for these sizes, and whether the budget is large enough."""
+def _plan_for_table(epsilon: float | None, delta: float, of: tuple[int, int, int], rarest: float | None, as_json: bool) -> None:
+    """What the rule of docs/defaults.md makes of these sizes (rows, clients, features), and whether the budget suffices."""
     import numpy as np
 
     from fedpdm.setup.defaults import Sizes, rule, signal, verdict
 
+    rows, clients, features = of
+    if rarest is not None and not 0 < rarest <= 0.5:
+        raise ConfigError(f"Expected --rarest {rarest:g}, the share of the rarest class, above 0 and at most 0.5.")
     if epsilon is None or not epsilon > 0 or not 0 < clients <= rows or features < 1 or not 0 < delta < 1:
         raise ConfigError(
             f"Expected --epsilon above 0 (not {epsilon}), --delta in (0, 1) (not {delta:g}), at least one row per client "
             f"({rows} rows, {clients} clients) and one feature (not {features})."
         )
     sizes = Sizes(np.full(clients, rows / clients), features)
-    found, said = signal(sizes, epsilon, delta), verdict(sizes, epsilon, delta)
+    found, said = signal(sizes, epsilon, delta), verdict(sizes, epsilon, delta, rarest=rarest)
     settings = {f"{section}.{key}": value for section, values in rule(found).items() for key, value in values.items()}
     if as_json:
         print(json.dumps({"signal": found, "settings": settings, "warning": said}, indent=2))

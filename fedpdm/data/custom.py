@@ -3,6 +3,8 @@
 __all__ = ["CustomData", "load_custom"]
 
 import hashlib
+from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +20,7 @@ from fedpdm.data.tables import SKLEARN, Table, read_table
 from fedpdm.errors import ConfigError, DataError
 
 TEST_SHARE = 0.2
+LARGE = 10_000_000  # bytes of a file that takes long enough to report progress
 
 
 class CustomData(NamedTuple):
@@ -28,7 +31,12 @@ class CustomData(NamedTuple):
     notes: tuple[str, ...]
 
 
-def load_custom(data: DataSection, private: bool = False, target: str | None = None) -> CustomData:
+def load_custom(
+    data: DataSection,
+    private: bool = False,
+    target: str | None = None,
+    say: Callable[[str], None] | None = None,
+) -> CustomData:
     """Read the table that the section [data] of the settings names, encode it, and set test rows apart.
 
     Parameters
@@ -39,6 +47,8 @@ def load_custom(data: DataSection, private: bool = False, target: str | None = N
         Whether the run claims a guarantee for the rows: then a schema that was inferred from them is refused.
     target : str, optional
         "classes", "number" or "time": the kind of label that the loss needs. None: by the schema, or by the rows.
+    say : callable, optional
+        Is told what is done with a large file, before it is done.
 
     Returns
     -------
@@ -47,7 +57,12 @@ def load_custom(data: DataSection, private: bool = False, target: str | None = N
     """
     if data.event_column is not None and data.features != "raw":
         raise ConfigError(f"data.features={data.features} does not go with a time to an event: set data.features=raw.")
+    path = Path(data.name).expanduser()
+    large = path.is_file() and path.stat().st_size > LARGE
+    tell = say if say is not None and large else lambda words: None
+    tell(f"reading {path.stat().st_size / 1e6:.0f} MB" if large else "")
     table = read_table(data.name)
+    tell(f"encoding {table.rows} rows of {len(table.columns)} columns")
     check_roles(table.name, data.label, data.client_column, data.unit_column)
     schema, notes = _schema(data, table, private, target)
     rows = encode(schema, table)
@@ -58,6 +73,7 @@ def load_custom(data: DataSection, private: bool = False, target: str | None = N
             f"{name}: {count - len(rows.labels)} rows have no label in {schema.label!r}: under "
             'privacy.mechanism="sound" remove them from the file, because the number of labelled rows becomes public'
         )
+    tell("setting test rows apart")
     rows, said = gather_small(rows, data.min_rows)
     notes = (*notes, *rows.notes, *said)
     if schema.client and len(rows.clients.names) == 1:
@@ -68,7 +84,7 @@ def load_custom(data: DataSection, private: bool = False, target: str | None = N
         train, test = split(rows, data.test_share or TEST_SHARE, data.partition_seed, name)
         held_out = rows._replace(features=rows.features[test], labels=rows.labels[test])
     else:
-        train, other = np.arange(len(rows.labels)), read_table(data.test_file)
+        train, test, other = np.arange(len(rows.labels)), np.zeros(0, np.int64), read_table(data.test_file)
         held_out = encode(_without_client(schema.model_copy(update={"unit_column": None})), other)
         checksums[other.name] = other.checksum
         notes += tuple(f"test rows: {note}" for note in held_out.notes)
@@ -84,6 +100,7 @@ def load_custom(data: DataSection, private: bool = False, target: str | None = N
         clients=rows.clients.places[train] if schema.client else rows.clients.places,
         client_names=rows.clients.names,
         units=np.zeros(0, np.int64) if rows.units is None else rows.units[train],
+        test_units=np.zeros(0, np.int64) if rows.units is None or data.test_file else rows.units[test],
     )
     notes = (*notes, _shape(dataset, schema))
     return CustomData(_in_bands(dataset, schema) if schema.target and schema.target.event else dataset, schema, notes)

@@ -42,7 +42,7 @@ class Dataset(NamedTuple):
         File name to SHA-256, for a run's manifest.
     clients, client_names : ndarray, tuple of str
         [examples] the owner of each example, as a position in the names; empty before examples are assigned to clients.
-    units : ndarray
+    units, test_units : ndarray
         [examples] equal numbers for examples of one person; empty if every example is a person of its own.
     most_rows : int
         Above 0: a public bound on the examples of one unit; each example then has the weight one over it.
@@ -60,6 +60,7 @@ class Dataset(NamedTuple):
     client_names: tuple[str, ...] = ()
     units: np.ndarray = np.zeros(0, np.int64)
     most_rows: int = 0
+    test_units: np.ndarray = np.zeros(0, np.int64)
 
 
 class DatasetInfo(NamedTuple):

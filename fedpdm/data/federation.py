@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedpdm.data.datasets import Dataset
+from fedpdm.data.ragged import Ragged, pays, real_rows, stacked
 from fedpdm.data.schema import Schema
 from fedpdm.data.weights import clients_per_person, padded, person_weights, unit_shares
 from fedpdm.errors import ConfigError, DataError
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 class Federation(NamedTuple):
     """Every client's examples stacked: rows beyond a client's size are padding (zeros).
+
+    Of large tables with clients of very unequal sizes the arrays are `fedpdm.data.ragged.Ragged`: of the same shape, but the
+    padding is not stored.
 
     Attributes
     ----------
@@ -53,6 +57,8 @@ class Federation(NamedTuple):
         The most clients that hold rows of one person.
     validation : tuple of ndarray, optional
         Features and labels of rows that are set apart to choose a threshold on.
+    test_units : ndarray, optional
+        Equal numbers for test rows of one person, if they are known.
     """
 
     features: np.ndarray
@@ -72,6 +78,7 @@ class Federation(NamedTuple):
     persons: np.ndarray | None = None
     clients_per_person: int = 1
     validation: tuple[np.ndarray, np.ndarray] | None = None
+    test_units: np.ndarray | None = None
 
     @property
     def slots(self) -> np.ndarray:
@@ -104,9 +111,9 @@ class Federation(NamedTuple):
         """[clients, classes] how many examples of each class each client holds; no columns if the label is a number."""
         if self.numeric:
             return np.zeros((self.clients, 0), np.int64)
-        real = mask(self.sizes, self.max_size)
-        client = np.nonzero(real)[0]
-        flat = np.bincount(client * self.classes + self.labels[real], minlength=self.clients * self.classes)
+        client = np.repeat(np.arange(self.clients), self.sizes)
+        labels = real_rows(self.labels, self.sizes)
+        flat = np.bincount(client * self.classes + labels, minlength=self.clients * self.classes)
         return flat.reshape(self.clients, self.classes)
 
 
@@ -165,6 +172,7 @@ def hold_out(dataset: Dataset, count: int) -> Dataset:
         units=dataset.units[rest] if len(dataset.units) else dataset.units,
         test_features=dataset.features[held],
         test_labels=dataset.labels[held],
+        test_units=dataset.units[held] if len(dataset.units) else dataset.units,
     )
 
 
@@ -201,14 +209,10 @@ def make_federation(dataset: Dataset, parts: Sequence[np.ndarray]) -> Federation
             raise DataError(f"client {client} has an example that occurs twice in the partition; use every example once")
         seen[part] = True
     sizes = np.array([len(part) for part in parts], np.int32)
-    features = np.zeros((len(parts), sizes.max(), dataset.features.shape[1]), np.float32)
-    labels = np.zeros((len(parts), sizes.max()), dataset.labels.dtype)
-    for client, part in enumerate(parts):
-        features[client, : len(part)] = dataset.features[part]
-        labels[client, : len(part)] = dataset.labels[part]
+    ragged = pays(sizes, 4 * dataset.features.shape[1])
     found = Federation(
-        features=features,
-        labels=labels,
+        features=stacked(parts, dataset.features.astype(np.float32, copy=False), ragged),
+        labels=stacked(parts, dataset.labels, ragged),
         sizes=sizes,
         test_features=dataset.test_features,
         test_labels=dataset.test_labels,
@@ -218,6 +222,7 @@ def make_federation(dataset: Dataset, parts: Sequence[np.ndarray]) -> Federation
         feature_names=dataset.feature_names,
         checksums=dataset.checksums,
         client_names=dataset.client_names if len(dataset.client_names) == len(parts) else (),
+        test_units=dataset.test_units if len(dataset.test_units) else None,
     )
     if not len(dataset.units):
         return found
@@ -225,7 +230,8 @@ def make_federation(dataset: Dataset, parts: Sequence[np.ndarray]) -> Federation
     if dataset.most_rows:
         weights = [np.full(len(own), unit_shares(np.array(dataset.most_rows)), np.float32) for own in weights]
     most = clients_per_person(dataset.units, parts)
-    return found._replace(weights=padded(weights), persons=persons, clients_per_person=most)
+    rows = Ragged(np.concatenate(weights), sizes) if ragged else padded(weights)
+    return found._replace(weights=rows, persons=persons, clients_per_person=most)
 
 
 def federation_from_arrays(

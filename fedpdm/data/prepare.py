@@ -44,7 +44,8 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
     """
     data, schema = config.data, None
     if is_table(data.name):
-        dataset, schema, notes = load_custom(data, config.privacy.mechanism == "sound", _wanted(config))
+        say = (lambda words: print(f"{data.name}: {words}", file=sys.stderr, flush=True)) if progress else None
+        dataset, schema, notes = load_custom(data, config.privacy.mechanism == "sound", _wanted(config), say)
         if progress:
             print(f"{dataset.name}:", *notes, sep="\n", file=sys.stderr)
     else:

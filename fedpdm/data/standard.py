@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedpdm.data.federation import Federation, mask
+from fedpdm.data.federation import Federation
+from fedpdm.data.ragged import real_rows
 
 FLAT = 1e-6  # deviation below which a column of features in [0, 1] counts as constant
 
@@ -60,12 +61,12 @@ def exact_standard(federation: Federation) -> Standard:
     Standard
         The scaling.
     """
-    real = mask(federation.sizes, federation.max_size)
-    rows = federation.features[real].astype(np.float64)
+    rows = real_rows(federation.features, federation.sizes)
     bias = federation.feature_names[-1] == "bias"
-    deviation = rows.std(axis=0)
+    centre = rows.mean(axis=0, dtype=np.float64)
+    # a column at a time: as float64 all rows would take twice the table's memory again
+    deviation = np.array([rows[:, column].astype(np.float64).std() for column in range(rows.shape[1])])
     scale = np.where(deviation > FLAT, deviation, 1.0)
-    centre = rows.mean(axis=0)
     if bias:
         centre[-1], scale[-1] = 0.0, 1.0
     else:  # without a bias nothing can absorb the centres

@@ -8,6 +8,7 @@ import numpy as np
 from fedpdm.choices import METRICS
 from fedpdm.metrics.confusion import class_entries, whole_counts
 from fedpdm.metrics.intervals import auc, share
+from fedpdm.metrics.persons import over_persons
 from fedpdm.metrics.predictions import Predictions, plain
 
 __all__ = ["BALANCED", "BINS", "choose_threshold", "evaluate", "figures"]
@@ -45,7 +46,11 @@ def choose_threshold(probabilities: np.ndarray, labels: np.ndarray) -> float | N
 
 
 def evaluate(
-    probabilities: np.ndarray, labels: np.ndarray, class_names: Sequence[str], threshold: float | None = None
+    probabilities: np.ndarray,
+    labels: np.ndarray,
+    class_names: Sequence[str],
+    threshold: float | None = None,
+    units: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Compute all figures of a classifier on test rows, as in summary.json; an interval is [low, high].
 
@@ -59,6 +64,8 @@ def evaluate(
         Names of the classes.
     threshold : float, optional
         See `fedpdm.metrics.predicted`.
+    units : ndarray, optional
+        [rows] equal numbers for rows of one person: then intervals are over persons (`fedpdm.metrics.persons`).
 
     Returns
     -------
@@ -74,7 +81,7 @@ def evaluate(
     rows = Predictions(np.asarray(probabilities, np.float64), np.asarray(labels), threshold)
     shares, classes, confusion = rows.values, rows.values.shape[1], rows.confusion()
     areas = [auc(shares[:, k], rows.labels == k) for k in range(classes)]
-    return {
+    found = {
         "rows": len(shares),
         "threshold": threshold,
         **figures(rows, "classes"),
@@ -82,6 +89,9 @@ def evaluate(
         "confusion": whole_counts(confusion),
         "calibration": [_calibration(shares[:, k], rows.labels == k) for k in ([1] if classes == 2 else range(classes))],
     }
+    if units is None:
+        return found
+    return over_persons(found, lambda some: evaluate(shares[some], rows.labels[some], class_names, threshold), units)
 
 
 def figures(rows: Predictions, target: str, names: Sequence[str] = ()) -> dict[str, Any]:

@@ -7,7 +7,8 @@
 | AUC | DeLong's variance; if that is 0, Wilson's for as many rows as the rarer side has |
 | means over rows (log loss, Brier score) | normal, with the standard error of the mean |
 
-They treat rows as independent and the model as fixed: they do not include the variation between training runs.
+They treat rows as independent (`fedpdm.metrics.persons` does not) and the model as fixed: they do not include the variation
+between training runs.
 """
 
 import math

@@ -9,13 +9,15 @@ __all__ = ["metric_lines"]
 MOST_CLASSES = 10
 
 
-def metric_lines(found: dict[str, Any] | None) -> list[str]:
+def metric_lines(found: dict[str, Any] | None, where: str = "test rows") -> list[str]:
     """Return the result of `evaluate` as text for a terminal, each figure with its interval.
 
     Parameters
     ----------
     found : dict or None
         The result of `evaluate`.
+    where : str
+        A name for the rows.
 
     Returns
     -------
@@ -41,7 +43,7 @@ def metric_lines(found: dict[str, Any] | None) -> list[str]:
     majority = _bare(found["majority_rate"])
     areas = f"AUC {_text(found['auc'])}, balanced accuracy {_text(found['balanced_accuracy'])}"
     lines = [
-        f"{areas}, majority rate {majority}, on {found['rows']} test rows.",
+        f"{areas}, majority rate {majority}, on {found['rows']:.0f} {where}.",
         f"Log loss {_text(found['log_loss'])}, Brier score {_text(found['brier'])}.",
     ]
     added = [f"{row.title} {_text(found[row.key])}" for row in METRICS.added() if row.key in found]
@@ -56,7 +58,7 @@ def metric_lines(found: dict[str, Any] | None) -> list[str]:
     lines.append(f"  {'class':<{width}} {'rows':>7}  {'recall':<27}{'precision':<27}AUC")
     for entry in classes:
         recall, precision = _text(entry["recall"]), _text(entry["precision"])
-        lines.append(f"  {entry['name']:<{width}} {entry['rows']:>7}  {recall:<27}{precision:<27}{_bare(entry['auc'])}")
+        lines.append(f"  {entry['name']:<{width}} {entry['rows']:>7.0f}  {recall:<27}{precision:<27}{_bare(entry['auc'])}")
     return lines
 
 

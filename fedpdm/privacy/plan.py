@@ -23,7 +23,7 @@ from fedpdm.privacy.shared_noise import SharedNoise, Sharing, round_up, share_no
 from fedpdm.privacy.sharing import member_sensitivity
 from fedpdm.problem.local_plan import LocalPlan, travel
 
-__all__ = ["MODES", "Plan", "choose_mode", "plan_sound", "plan_table"]
+__all__ = ["MODES", "Plan", "choose_mode", "plan_sound", "plan_table", "unit_releases"]
 
 MODES = ("linearised", "contractive", "one-pass", "certified", "every-step", "batch-clipped")
 
@@ -52,9 +52,14 @@ class Plan(NamedTuple):
     def cost_multiplier(self) -> float:
         """The noise multiplier of one participation as a whole, for a ledger that counts participations.
 
-        If a unit has rows at q clients, and the q - 1 others spend as this one does, it counts as q participations.
+        Where a unit has rows at q clients, and q - 1 others spend as this one does, it counts as q participations; as q^2 where
+        their messages may be added up (`unit_releases`).
         """
-        return self.noise_multiplier / math.sqrt(self.releases * self.clients_per_unit)
+        return self.noise_multiplier / math.sqrt(self.releases * unit_releases(self.clients_per_unit, self.shared is not None))
+
+    def standard_cost_multiplier(self) -> float:
+        """The same of the release of means and deviations."""
+        return self.standard_multiplier / math.sqrt(self.clients_per_unit)
 
     def whose(self) -> str:
         """The unit in words."""
@@ -91,6 +96,32 @@ class Plan(NamedTuple):
             f"Differential privacy with epsilon = {round_up(spent):g} and delta = {delta:g} for {self.whose()}, "
             f"under {change} ({self.relation}), {whom}."
         ) + (self.shared.other_figure(self.before[0]) if self.shared else "")
+
+
+def unit_releases(clients: int, summed: bool) -> int:
+    """Return how many releases a round counts as, for a unit with rows at several clients.
+
+    The messages of q clients are q independent releases. In a sum they are one release, which moves by q times the bound of
+    one: it counts as q^2. This also covers clients in several sums, since squares of parts add up to less.
+
+    Parameters
+    ----------
+    clients : int
+        q.
+    summed : bool
+        Messages may be added up.
+
+    Returns
+    -------
+    int
+        The number of releases.
+
+    Examples
+    --------
+    >>> unit_releases(3, summed=False), unit_releases(3, summed=True)
+    (3, 9)
+    """
+    return clients**2 if summed else clients
 
 
 def choose_mode(local: LocalPlan, asked: str = "auto") -> str:
@@ -182,12 +213,13 @@ def plan_sound(
     """
     bound = _bound(mode, clip, curvature, local, smallest_client)
     releases = local.steps if mode == "every-step" else 1
-    z = noise_multiplier_for(epsilon, delta, participations * releases * clients_per_unit, relation) / math.sqrt(budget_share)
+    times = participations * unit_releases(clients_per_unit, sharing is not None)
+    z = noise_multiplier_for(epsilon, delta, times * releases, relation) / math.sqrt(budget_share)
     shared = None
     if sharing:
         bound = member_sensitivity(bound, sharing.sizes)
         reach = float(travel(curvature.weight, jnp.float32(local.step_size), jnp.int32(local.steps))) * 2 * clip
-        privacy, shared = share_noise(sharing, z, bound, reach, local, (delta, participations, relation))
+        privacy, shared = share_noise(sharing, z, bound, reach, local, (delta, times, relation))
     else:
         privacy = sound_every_step(bound, z, local.steps) if mode == "every-step" else sound(bound, z)
 

@@ -1,13 +1,15 @@
 """Means and deviations of private features: one noised release of every client before training."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from fedpdm.data.standard import Standard
+from fedpdm.privacy.noise import SecureGaussian
 
-__all__ = ["Moments", "columns_of", "row_moments", "moments_sensitivity", "release_moments", "standard_from"]
+__all__ = ["Moments", "columns_of", "row_moments", "moments_sensitivity", "moment_count", "client_moments", "simulated_moments"]
+__all__ += ["secure_moments", "combine_moments", "release_moments", "standard_from", "standardised_rows"]
 
 LEAST_DEVIATION = 0.03  # of features in [0, 1]: rarer indicators and flatter numbers are not stretched further
 STREAM = 0x5354  # separates this noise from that of rounds
@@ -88,6 +90,141 @@ def moments_sensitivity(feature_names: Sequence[str]) -> float:
     return (5 / 16 * len(numbers) + len(words)) ** 0.5
 
 
+def moment_count(feature_names: Sequence[str]) -> int:
+    """Return how many numbers a client releases.
+
+    Parameters
+    ----------
+    feature_names : sequence of str
+        The names after encoding.
+
+    Returns
+    -------
+    int
+        The length of `row_moments`.
+
+    Examples
+    --------
+    >>> moment_count(["age", "sex=f", "sex=m", "bias"])
+    4
+    """
+    numbers, words = columns_of(feature_names)
+    return 2 * len(numbers) + sum(map(len, words))
+
+
+def client_moments(
+    rows: np.ndarray, feature_names: Sequence[str], slots: float, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Return a client's mean of `row_moments` over its public number of slots, before any noise.
+
+    Parameters
+    ----------
+    rows, feature_names
+        The client's features in [0, 1], and their names.
+    slots : float
+        The public number of units.
+    weights : ndarray, optional
+        The weight of each row: 1/m for the m rows of a person, if the unit is a person.
+
+    Returns
+    -------
+    ndarray
+        The mean.
+    """
+    each = row_moments(rows.astype(np.float64), feature_names)
+    return (each.sum(axis=0) if weights is None else weights.astype(np.float64) @ each) / slots
+
+
+def simulated_moments(sums: np.ndarray, sigma: float, seed: int, client: int) -> np.ndarray:
+    """Add pseudo-random noise to a client's mean, for simulation: it protects nobody.
+
+    Parameters
+    ----------
+    sums : ndarray
+        The mean.
+    sigma : float
+        The standard deviation of the noise.
+    seed, client : int
+        They determine the noise.
+
+    Returns
+    -------
+    ndarray
+        The noised mean.
+    """
+    return sums + sigma * np.random.default_rng([seed, STREAM, client]).standard_normal(len(sums))
+
+
+def secure_moments(
+    rows: np.ndarray,
+    feature_names: Sequence[str],
+    slots: int,
+    places: int,
+    noise_multiplier: float,
+    spend: Callable[[float, float], None],
+    weights: np.ndarray | None = None,
+) -> np.ndarray:
+    r"""Release `client_moments` of real rows with exact noise; `spend(sensitivity, sigma)` is called before it is drawn.
+
+    Parameters
+    ----------
+    rows, feature_names, weights
+        As in `client_moments`; an empty slot is a row of weight 0.
+    slots, places
+        The public numbers of units, and of rows that they can have.
+    noise_multiplier, spend
+        Noise over sensitivity; and the function that records the release, or raises.
+
+    Returns
+    -------
+    ndarray
+        The noised mean.
+
+    Formal guarantee
+    ----------------
+    That of `release_moments` for one client, without its assumptions: noise is OpenDP's discrete Gaussian, and the sensitivity
+    covers rounding. In float64 a sum of up to k = `places` terms has a relative error of at most $\gamma_{k+8}$ in each
+    coordinate, the eight being the operations on one term; the terms' norms add up to $s$ at most, as the weights of
+    n persons add up to n at most. So two neighbours are apart by $s/n + 2\gamma_{k+8} s$ at most.
+    """
+    bound = moments_sensitivity(feature_names)
+    terms = (places + 8) * 2.0**-53
+    sensitivity = bound / slots * (1 + 2.0**-40) + 2 * terms / (1 - terms) * bound
+    lattice = 2**24
+    while noise_multiplier * sensitivity * lattice < 2**12 and lattice < 2**40:
+        lattice *= 2
+    gaussian = SecureGaussian(lattice)
+    sums = gaussian.within(client_moments(rows, feature_names, slots, weights))
+    sigma = gaussian.sigma_for(noise_multiplier, sensitivity, sums.size)
+    spend(sensitivity, gaussian.noise_multiplier(sigma, sensitivity, sums.size) * sensitivity)
+    return gaussian.release(sums, sigma)
+
+
+def combine_moments(
+    released: Sequence[np.ndarray], slots: np.ndarray, feature_names: Sequence[str], noise_multiplier: float
+) -> Moments:
+    """Return the mean by slots of the clients' releases, and its noise: post-processing.
+
+    Parameters
+    ----------
+    released : sequence of ndarray
+        The noised means.
+    slots : ndarray
+        The public size of each of these clients.
+    feature_names, noise_multiplier
+        The names of the features, and z of a client's release.
+
+    Returns
+    -------
+    Moments
+        The mean, and the standard deviation of its noise.
+    """
+    shares = slots / slots.sum()
+    sigma = noise_multiplier * moments_sensitivity(feature_names) / slots
+    means = sum(share * noised for share, noised in zip(shares, released, strict=True))
+    return Moments(np.asarray(means), float(np.sqrt(np.sum((shares * sigma) ** 2))))
+
+
 def release_moments(
     clients: Sequence[np.ndarray],
     slots: np.ndarray,
@@ -125,19 +262,14 @@ def release_moments(
     features are in [0, 1] and a word has one indicator that is not 0. All rows of a person together do not move it further,
     as their weights add up to 1. The noise has the standard deviation z s/n, so the release of a client is 1/z-GDP. Everything
     computed from it (centres, scales, features) is post-processing. Proof: docs/privacy/proofs.md. Assumes exact arithmetic
-    and true Gaussian noise; this one is pseudo-random, for simulation.
+    and true Gaussian noise; this one is pseudo-random, for simulation. A real client uses `secure_moments`.
     """
-    bound, total = moments_sensitivity(feature_names), float(slots.sum())
-    means, variance = np.zeros(0), 0.0
+    bound = moments_sensitivity(feature_names)
+    released = []
     for client, rows in enumerate(clients):
-        each = row_moments(rows.astype(np.float64), feature_names)
-        sums = (each.sum(axis=0) if weights is None else weights[client] @ each) / slots[client]
-        sigma = noise_multiplier * bound / slots[client]
-        noised = sums + sigma * np.random.default_rng([seed, STREAM, client]).standard_normal(len(sums))
-        share = slots[client] / total
-        means = share * noised + (means if len(means) else 0.0)
-        variance += (share * sigma) ** 2
-    return Moments(means, variance**0.5)
+        sums = client_moments(rows, feature_names, slots[client], None if weights is None else weights[client])
+        released.append(simulated_moments(sums, noise_multiplier * bound / slots[client], seed, client))
+    return combine_moments(released, slots, feature_names, noise_multiplier)
 
 
 def standard_from(moments: Moments, feature_names: Sequence[str]) -> Standard:
@@ -174,3 +306,28 @@ def standard_from(moments: Moments, feature_names: Sequence[str]) -> Standard:
     else:  # nothing could take up the centres
         centre[:] = 0.0
     return Standard(centre.astype(np.float32), scale.astype(np.float32), bias)
+
+
+def standardised_rows(standard: Standard, rows: np.ndarray) -> np.ndarray:
+    """Map rows for a private training, and cut them: each one, with its bias, has norm 1 at most.
+
+    Parameters
+    ----------
+    standard : Standard
+        Any centres and scales; every row is mapped by itself.
+    rows : ndarray
+        [rows, features].
+
+    Returns
+    -------
+    ndarray
+        The rows as training sees them.
+    """
+    mapped = standard.apply(rows)
+    inputs = mapped.shape[1] - standard.bias
+    limit = (1 - BIAS**2) ** 0.5 if standard.bias else 1.0
+    norms = np.sqrt(np.einsum("ij,ij->i", mapped[:, :inputs], mapped[:, :inputs], dtype=np.float64))
+    # one part in a million below, so that rounding to float32 cannot lift a norm above the bound
+    factors = np.where(norms > limit, limit * (1 - 1e-6) / np.maximum(norms, limit), 1.0)
+    mapped[:, :inputs] *= factors[:, None].astype(mapped.dtype)
+    return mapped

@@ -47,10 +47,10 @@ def view_metrics(run: Run) -> MetricsView | None:
     MetricsView or None
         The figures; None if the run has none, for example without test rows.
     """
-    found = run.summary.get("metrics")
+    last, averaged = run.summary.get("metrics"), run.summary.get("metrics_averaged") or {}
+    found = last or averaged  # a deployment's clients evaluate one model, the one that is released
     if not found or found.get("kind") in ("number", "time"):
         return None
-    averaged = run.summary.get("metrics_averaged") or {}
     figures = [
         {
             "title": metric.title,

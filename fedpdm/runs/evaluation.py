@@ -44,6 +44,7 @@ def evaluation(
     class_names: Sequence[str],
     threshold: float | str | None = None,
     validation: Rows | None = None,
+    units: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Evaluate a model with `fedpdm.metrics.evaluate`.
 
@@ -59,6 +60,8 @@ def evaluation(
         metrics.threshold of the settings.
     validation : (features, labels), optional
         The rows on which a threshold is chosen, if it is a word.
+    units : ndarray, optional
+        Equal numbers for test rows of one person.
 
     Returns
     -------
@@ -70,7 +73,8 @@ def evaluation(
         features, labels = validation
         threshold = choose_threshold(predicted_shares(problem, model, features), np.asarray(labels))
     shares = predicted_shares(problem, model, test[0])
-    return evaluate(shares, np.asarray(test[1]), class_names, threshold if isinstance(threshold, float) else None)
+    cut = threshold if isinstance(threshold, float) else None
+    return evaluate(shares, np.asarray(test[1]), class_names, cut, units)
 
 
 def number_evaluation(problem: Problem, model: np.ndarray, test: Rows, target: Target | None) -> dict[str, Any]:

@@ -42,6 +42,8 @@ class Progress:
     def __enter__(self) -> "Progress":
         if self._live:
             self._live.start()
+        elif self._enabled:
+            print("compiling", file=sys.stderr, flush=True)
         return self
 
     def __exit__(self, *_: object) -> None:

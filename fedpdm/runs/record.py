@@ -144,7 +144,7 @@ class RunRecord:
             "class_names": self.names.class_names,
             "feature_names": self.names.feature_names,
             "intervals": intervals.about if intervals else None,
-            "thresholds": [found.get("threshold") if found else None for found in figures.values()],
+            "thresholds": [found.get("threshold") if found else self._given_threshold() for found in figures.values()],
         }
         self.folder.keep_clients(clients)
         models = {"model": engine.model, "averaged_model": engine.averaged_model}
@@ -153,6 +153,11 @@ class RunRecord:
         models |= {STEADINESS + key: values for key, values in (steadiness or {}).items()}
         self.folder.finish(models, about, summary)
         return summary
+
+    def _given_threshold(self) -> float | None:
+        """The threshold of the settings, where there were no test rows to use it on."""
+        given = self.config.metrics.threshold
+        return given if isinstance(given, float) else None
 
     def _metrics(self, engine: Engine, validation: tuple[np.ndarray, np.ndarray] | None) -> dict[str, Any]:
         """Return all figures on the test rows, of the last and of the averaged model; None without test rows or a link."""
@@ -168,7 +173,8 @@ class RunRecord:
         if problem.loss.target == "number":
             return {key: number_evaluation(problem, model, test[:2], target) for key, model in models.items()}
         threshold, names = self.config.metrics.threshold, self.names.class_names
-        return {key: evaluation(problem, model, test[:2], names, threshold, validation) for key, model in models.items()}
+        how = (test[:2], names, threshold, validation, test.units)
+        return {key: evaluation(problem, model, *how) for key, model in models.items()}
 
     def _summary(self, engine: Engine, seconds: float, compile_seconds: float) -> dict[str, Any]:
         """Return the run in a few numbers (see docs/run-folder.md)."""

@@ -15,8 +15,8 @@ from fedpdm.choices import AGGREGATES, ALGORITHMS, LOSSES, PENALTIES
 from fedpdm.compression.links import Links, support_radius
 from fedpdm.config import Config
 from fedpdm.data import Federation
-from fedpdm.data.federation import mask
 from fedpdm.data.prepare import radius_of
+from fedpdm.data.ragged import real_rows
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import paper_round_epsilon
 from fedpdm.privacy.interval_release import LEAST_CLIENTS
@@ -34,6 +34,8 @@ from fedpdm.setup.cohorts import even_share, sharing_of
 __all__ = ["Crowd", "build_setup", "plain_setup", "with_sound_mechanism", "loss_factory"]
 
 PAPER_CLIP = 1.0  # the G of Theorem 1; the paper gives no value
+
+MOMENT_ROWS = 2**16  # rows whose products are taken at once, in float64
 
 RIDGE = 1e-3  # share of the mean eigenvalue that is added to the second moments
 
@@ -103,8 +105,8 @@ def build_setup(
         The setup, and the plan of the sound mechanism.
     """
     if not config.rounds.participants:
-        raise ConfigError("rounds.participants=0 means all clients: resolve the settings first (fedpdm.setup.resolve).")
-    largest = lambda: float(np.linalg.norm(federation.features, axis=2).max())  # noqa: E731
+        raise ConfigError("rounds.participants=0 stands for all clients: resolve the settings first (fedpdm.setup.resolve).")
+    largest = lambda: float(np.linalg.norm(real_rows(federation.features, federation.sizes), axis=1).max())  # noqa: E731
     make_loss = weighted_loss(config, loss or loss_factory(config), federation)
     if loss and config.problem.class_weights is not None:
         raise ConfigError("problem.class_weights is for the losses of this package: weigh the examples in your own loss.")
@@ -155,15 +157,10 @@ def unit_of(config: Config, federation: Federation) -> str | None:
                 "set data.unit_column (--unit), or remove it."
             )
         return None
-    if most > 1 and config.privacy.trust == "cohorts":
+    if (found := federation.clients_per_person) > most:
         raise ConfigError(
-            f'privacy.clients_per_unit={most} does not fit privacy.trust="cohorts": rows at several members of one cohort '
-            "add up in one sum, for which there is no bound yet. Keep all rows of one person at one client."
-        )
-    if federation.clients_per_person > most:
-        raise ConfigError(
-            f"One {unit} has rows at {federation.clients_per_person} clients, but privacy.clients_per_unit={most}: raise it "
-            "to a public limit of at least that, or remove rows."
+            f"One {unit} has rows at {found} clients, but privacy.clients_per_unit={most}: set a public limit of at least that "
+            f"(--set privacy.clients_per_unit={found}, for {found**0.5:.2g} times the noise), or remove rows."
         )
     return unit
 
@@ -206,10 +203,12 @@ def plain_setup(
 
 
 def moments(federation: Federation) -> Array:
-    """Return the mean of a a^T over all clients' rows, plus a small multiple of the identity, so that it can be inverted."""
-    real = mask(federation.sizes, federation.max_size)
-    rows = federation.features[real].astype(np.float64)
-    products = rows.T @ rows / len(rows)
+    """The mean of a a^T over all clients' rows, plus a little of the identity, which makes it safe to invert."""
+    rows = real_rows(federation.features, federation.sizes)
+    products = np.zeros((rows.shape[1], rows.shape[1]))
+    for start in range(0, len(rows), MOMENT_ROWS):
+        part = rows[start : start + MOMENT_ROWS].astype(np.float64)
+        products += part.T @ part / len(rows)
     return jnp.asarray(products + RIDGE * np.trace(products) / len(products) * np.eye(len(products)), jnp.float32)
 
 

@@ -7,20 +7,22 @@ import numpy as np
 
 from fedpdm.config import Config
 from fedpdm.data.federation import Federation
+from fedpdm.data.schema import Cost
 from fedpdm.privacy.accounting import gdp_mu
 from fedpdm.problem import Loss, softmax
 from fedpdm.setup.budget import after_schema
 from fedpdm.setup.build import loss_factory
 from fedpdm.setup.shares import precisions
 
-__all__ = ["Sizes", "by_rule", "signal", "rule", "sizes_of", "verdict", "warning"]
+__all__ = ["Sizes", "by_rule", "signal", "rule", "sizes_of", "verdict", "warning", "weighed"]
 
 # Chosen on made-up tables: docs/defaults.md
 TRAVEL_PER_SIGNAL, LEAST_TRAVEL, MOST_TRAVEL = 10.0, 100.0, 1000.0
 STEP, LEAST_ROUNDS, MOST_ROUNDS = 4.0, 25, 250
 CLIP = 0.7  # of the loss's own bound
 NUMBER_CLIP = 0.25  # of the label's range, for losses whose slope is the residual: few residuals are larger
-ENOUGH, TOO_LITTLE = 10.0, 3.0  # signals at which made-up tables lose little, and much, of their AUC; few were below 3
+ENOUGH, TOO_LITTLE = 6.5, 2.0  # weighed signals below which accuracy, or even the AUC, may not beat chance: docs/defaults.md
+RARE = 0.1  # share of a class below which accuracy says little, whatever the budget
 
 
 class Sizes(NamedTuple):
@@ -99,13 +101,15 @@ def rule(found: float, loss: Loss | None = None) -> dict[str, dict[str, Any]]:
     }
 
 
-def by_rule(config: Config, federation: Federation) -> Config:
+def by_rule(config: Config, sizes: Sizes, cost: Cost | None = None) -> Config:
     """Fill in settings by the rule, if privacy.defaults is "rule". Settings that the user gave stay.
 
     Parameters
     ----------
-    config, federation
-        The settings and the clients' rows.
+    config, sizes
+        The settings, and what is public about the table.
+    cost
+        What the schema took of the budget.
 
     Returns
     -------
@@ -115,9 +119,9 @@ def by_rule(config: Config, federation: Federation) -> Config:
     p = config.privacy
     if p.defaults != "rule":
         return config
-    left = after_schema(config, federation.schema.cost if federation.schema else None).privacy
+    left = after_schema(config, cost).privacy
     assert left.epsilon is not None
-    found = signal(sizes_of(federation), left.epsilon, left.delta, left.relation)
+    found = signal(sizes, left.epsilon, left.delta, left.relation)
     sections = {}
     for name, values in rule(found, _bounded_loss(config)).items():
         section = getattr(config, name)
@@ -132,8 +136,35 @@ def _bounded_loss(config: Config) -> Loss:
     return make(clip=NUMBER_CLIP / CLIP) if math.isinf(make().gradient_bound(1.0)) else make(clip=1.0)
 
 
+def weighed(found: float, rarest: float | None, classes: int = 2) -> float:
+    """Return the signal for the rarest class: in proportion to its share. Classes of equal size leave it as it is.
+
+    Parameters
+    ----------
+    found : float
+        The signal.
+    rarest : float or None
+        The share of the rarest class; None: unknown.
+    classes : int
+        How many there are.
+
+    Returns
+    -------
+    float
+        The weighed signal.
+
+    Examples
+    --------
+    >>> weighed(14.2, 0.045), weighed(14.2, None)
+    (1.278, 14.2)
+    """
+    return found if rarest is None else round(found * min(classes * rarest, 1.0), 12)
+
+
 def warning(config: Config, federation: Federation) -> str | None:
     """Return a warning before a run whose budget is too small for its table, if the rule made its settings.
+
+    It uses the share of the rarest class, so it is for the owner of the rows alone, and is stored nowhere.
 
     Parameters
     ----------
@@ -148,37 +179,52 @@ def warning(config: Config, federation: Federation) -> str | None:
     p = config.privacy
     if p.defaults != "rule" or p.epsilon is None:
         return None
-    return verdict(sizes_of(federation), p.epsilon, p.delta, p.relation)
+    labels = federation.label_counts.sum(axis=0)
+    rarest = float(labels.min() / labels.sum()) if len(labels) else None
+    return verdict(sizes_of(federation), p.epsilon, p.delta, p.relation, rarest)
 
 
-def verdict(sizes: Sizes, epsilon: float, delta: float, relation: str = "add-remove") -> str | None:
+def verdict(
+    sizes: Sizes, epsilon: float, delta: float, relation: str = "add-remove", rarest: float | None = None
+) -> str | None:
     """Return a sentence about a budget that is too small for these sizes, with one that would be enough.
 
     Parameters
     ----------
-    sizes, epsilon, delta, relation
-        As in `signal`.
+    sizes : Sizes
+        What is public about the table.
+    epsilon, delta, relation
+        The budget.
+    rarest : float, optional
+        The share of the rarest class, as far as it is known; None: the classes count as equally large.
 
     Returns
     -------
     str or None
         The sentence; None if the budget is large enough.
     """
-    found = signal(sizes, epsilon, delta, relation)
-    if found >= ENOUGH:
-        return None
-    enough = epsilon
-    while signal(sizes, enough, delta, relation) < ENOUGH and enough < 1000:
+
+    def found(epsilon: float) -> float:
+        return weighed(signal(sizes, epsilon, delta, relation), rarest, sizes.classes)
+
+    now, enough = found(epsilon), epsilon
+    rare = ""
+    if rarest is not None and rarest < RARE:
+        rare = (
+            f"The rarest class has {rarest:.1%} of the rows: accuracy may stay at the majority rate at any budget; see the AUC."
+        )
+    if now >= ENOUGH:
+        return rare or None
+    while found(enough) < ENOUGH and enough < 1000:
         enough *= 1.1
-    more = math.ceil(ENOUGH / found * float(sizes.rows.sum()))
+    more, fewer = math.ceil(ENOUGH / now * float(sizes.rows.sum())), max(1, int(sizes.features * now / ENOUGH))
     how = (
-        "far worse than without noise, and may not beat the majority class"
-        if found < TOO_LITTLE
-        else "clearly worse than without noise"
+        "the model may learn nothing: expect an AUC near 0.5 and an accuracy at or below the majority rate"
+        if now < TOO_LITTLE
+        else "accuracy may not beat the majority rate, and the AUC is clearly below that without noise"
     )
-    fewer = max(1, int(sizes.features * found / ENOUGH))
+    limit = TOO_LITTLE if now < TOO_LITTLE else ENOUGH
     return (
-        f"The budget is small for this table: the signal is {found:.2g} (docs/defaults.md), and below {ENOUGH:g} a model is "
-        f"{how}. Enough would be epsilon = {enough:.2g}, or about {more} rows in all, or {fewer} features instead of "
-        f"{sizes.features}."
-    )
+        f"The budget is small for this table: the signal is {now:.2g}, and below {limit:g} {how} (docs/defaults.md). Enough "
+        f"would be epsilon = {enough:.2g}, or about {more} rows in all, or {fewer} features instead of {sizes.features}. {rare}"
+    ).rstrip()

@@ -4,7 +4,7 @@ from fedpdm.choices import LOSSES, spelled
 from fedpdm.config import Config
 from fedpdm.data.federation import Federation
 from fedpdm.errors import ConfigError
-from fedpdm.setup.defaults import by_rule
+from fedpdm.setup.defaults import by_rule, sizes_of
 
 __all__ = ["resolve", "with_loss"]
 
@@ -38,7 +38,10 @@ def resolve(config: Config, federation: Federation | None = None) -> Config:
     data = config.data.model_copy(update={"clients": clients, "client_column": named or config.data.client_column})
     rounds = config.rounds.model_copy(update={"participants": participants})
     config = config.model_copy(update={"data": data, "rounds": rounds})
-    return config if federation is None else by_rule(with_loss(config, federation.kind), federation)
+    if federation is None:
+        return config
+    cost = federation.schema.cost if federation.schema else None
+    return by_rule(with_loss(config, federation.kind), sizes_of(federation), cost)
 
 
 AUTO = {"classes": "softmax", "number": "squared", "time": "piecewise-exponential"}

@@ -3,20 +3,24 @@
 import numpy as np
 
 from fedpdm.config import Config
-from fedpdm.data.federation import Federation
-from fedpdm.errors import ConfigError
 from fedpdm.privacy.plan import Plan
 
 __all__ = ["shares_of", "precisions"]
 
 
-def shares_of(config: Config, federation: Federation, plan: Plan | None = None) -> np.ndarray | None:
+def shares_of(config: Config, slots: np.ndarray, coordinates: int, plan: Plan | None = None) -> np.ndarray | None:
     """Return every client's share p_i of the objective; they add up to 1.
+
+    Members of a cohort are weighed by rows in its sum, whose noise belongs to all of them, so cohorts are weighed by rows too.
 
     Parameters
     ----------
-    config, federation
-        The settings and the clients' rows.
+    config : Config
+        The settings.
+    slots : ndarray
+        Every client's public number of rows, or persons.
+    coordinates : int
+        Of the model.
     plan : Plan, optional
         The plan of the sound mechanism. With it, shares follow the precision of a client's messages (`precisions`), else its
         rows.
@@ -28,13 +32,9 @@ def shares_of(config: Config, federation: Federation, plan: Plan | None = None) 
     """
     if config.problem.weights == "clients":
         return None
-    if config.privacy.trust == "cohorts":
-        raise ConfigError(
-            'problem.weights="rows" does not fit privacy.trust="cohorts", whose sums count all clients equally: use "clients".'
-        )
-    sizes = federation.slots.astype(np.float64)
-    if plan is not None:
-        sizes = precisions(sizes, federation.classes * federation.features.shape[2], plan.training_mu())
+    sizes = slots.astype(np.float64)
+    if plan is not None and plan.shared is None:
+        sizes = precisions(sizes, coordinates, plan.training_mu())
     return (sizes / sizes.sum()).astype(np.float32)
 
 

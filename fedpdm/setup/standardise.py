@@ -3,11 +3,11 @@
 import numpy as np
 
 from fedpdm.config import Config
-from fedpdm.data.datasets import clip_norms
-from fedpdm.data.federation import Federation, mask
+from fedpdm.data.federation import Federation
+from fedpdm.data.ragged import Ragged, real_rows, stacked
 from fedpdm.data.standard import Standard, exact_standard
 from fedpdm.errors import ConfigError
-from fedpdm.privacy.standard_release import BIAS, release_moments, standard_from
+from fedpdm.privacy.standard_release import release_moments, standard_from, standardised_rows
 from fedpdm.setup.budget import after_schema, standard_multiplier
 
 __all__ = ["standardised"]
@@ -33,7 +33,7 @@ def standardised(config: Config, federation: Federation) -> Federation:
     if not config.data.standardise or federation.standard is not None:
         return federation
     if config.privacy.mechanism == "none":
-        return with_standard(federation, exact_standard(federation), None)
+        return with_standard(federation, exact_standard(federation))
     if config.privacy.mechanism != "sound" or federation.schema is None or config.data.features != "raw":
         raise ConfigError(
             'data.standardise=true with privacy needs privacy.mechanism="sound", a table with a schema and '
@@ -45,19 +45,16 @@ def standardised(config: Config, federation: Federation) -> Federation:
     weights = None if counts is None else [counts[i, :size].astype(float) for i, size in enumerate(federation.sizes)]
     names, slots = federation.feature_names, federation.slots.astype(float)
     moments = release_moments(clients, slots, names, z, config.seed, weights)
-    bias = BIAS if federation.feature_names[-1] == "bias" else 0.0
-    return with_standard(federation, standard_from(moments, federation.feature_names), (1 - bias**2) ** 0.5)
+    return with_standard(federation, standard_from(moments, federation.feature_names), cut=True)
 
 
-def with_standard(federation: Federation, standard: Standard, radius: float | None) -> Federation:
-    """Map the rows, and cut training rows to the radius (without the bias); padding stays zero."""
-    real = mask(federation.sizes, federation.max_size)
-    features = np.zeros_like(federation.features)
-    rows = standard.apply(federation.features[real])
-    if radius is not None:
-        inputs = rows.shape[1] - standard.bias
-        rows[:, :inputs] = clip_norms(rows[:, :inputs], radius)
-    features[real] = rows
+def with_standard(federation: Federation, standard: Standard, cut: bool = False) -> Federation:
+    """Map the rows, and with `cut` shorten training rows to norm 1; padding stays zero."""
+    rows = real_rows(federation.features, federation.sizes)
+    rows = standardised_rows(standard, rows) if cut else standard.apply(rows)
+    places = np.split(np.arange(len(rows)), np.cumsum(federation.sizes)[:-1])
+    ragged = isinstance(federation.features, Ragged)
+    features = Ragged(rows, federation.sizes) if ragged else stacked(places, rows, ragged)
     mapped = federation._replace(features=features, test_features=standard.apply(federation.test_features), standard=standard)
     if federation.validation is None:
         return mapped

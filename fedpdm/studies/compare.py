@@ -12,6 +12,7 @@ from fedpdm.config import Config, load_config
 from fedpdm.errors import ConfigError
 from fedpdm.participation import fair_share
 from fedpdm.privacy.accounting import epsilon_of, noise_multiplier_for
+from fedpdm.privacy.plan import unit_releases
 from fedpdm.runs.sweep import Result, figure_keys, run_sweep
 from fedpdm.studies.drawing import band, require_drawing, save, write_csv
 from fedpdm.studies.progress import CellProgress
@@ -144,7 +145,7 @@ def epsilon_so_far(config: Config, rounds: int) -> float:
         return fair_share(rounds=rounds, clients=config.data.clients, participants=participants, all_first=r.all_first)
 
     most = p.participations or share(r.total)
-    releases = (config.local.steps if p.mode == "every-step" else 1) * p.clients_per_unit
+    releases = (config.local.steps if p.mode == "every-step" else 1) * unit_releases(p.clients_per_unit, p.trust == "cohorts")
     noise = noise_multiplier_for(p.epsilon or math.inf, p.delta, most * releases, p.relation)
     return epsilon_of(noise, min(share(rounds), most) * releases, p.delta, p.relation)
 

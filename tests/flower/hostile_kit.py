@@ -62,6 +62,7 @@ fourier_bandwidth_max = 10.0
 basis_size_max = 1
 evaluations_max = 40
 evaluation_noise_multiplier_min = 0.1
+standard_noise_multiplier_min = 0.5
 jobs_max = 4
 jobs_per_day = 100
 introductions_per_day = 100000
@@ -219,9 +220,10 @@ def vectors(draw: Random) -> bytes:
 
 def request(draw: Random) -> Request:
     """A request for work: for a job that is held or not, in a round that is or is not, with some model."""
-    task = draw.choice(["train", "train", "train", "evaluate"])
+    task = draw.choice(["train", "train", "train", "evaluate", "standardise"])
     accepted = draw.choice(["last", "last", "last", "", "0" * 32])
-    return Request(task, draw.choice(DIGESTS), draw.randint(0, ROUNDS), 0, accepted, vectors(draw))
+    means = draw.choice([b"", b"", b"", b"", b"means"])
+    return Request(task, draw.choice(DIGESTS), draw.randint(0, ROUNDS), 0, accepted, vectors(draw), means)
 
 
 BAD_FIELDS: dict[str, tuple[Any, ...]] = {
@@ -231,6 +233,7 @@ BAD_FIELDS: dict[str, tuple[Any, ...]] = {
     "task": ("", "query", "\ud800", None),
     "accepted": ("0" * 31, "../x", "Z" * 32, "\ud800", None, HUGE),
     "vectors": (None, "text", 3),
+    "standard": (None, "text", 3),
 }
 BAD_OFFERS = ("", Long("x = [" * 2000), Long("[" * 5000), "\ud800", Long("a" + ".a" * 10**5), Long("x = " + "9" * 10**4))
 

@@ -108,15 +108,15 @@ def test_a_job_from_a_run_has_its_schema_and_more_rows_than_slots_are_refused_lo
     trained = ["run", "--data", str(table), "--schema", str(schema), "--epsilon", "3", "--set", "rounds.total=2", "--out"]
     assert fedpdm(*trained, str(tmp_path / "run"), timeout=300).returncode == 0
     init = ["flower", "init", str(tmp_path / "job"), "--from", str(tmp_path / "run")]
-    assert "data.standardise" in str(run(app, [*init, "--slots", "60"]).exception)
-    for setting in ("data.standardise=false", "data.scaling=bounded", "problem.weights=clients"):
-        init += ["--set", setting]
     assert "--slots" in str(run(app, init).exception)
+    assert "--slots 6O" in str(run(app, [*init, "--slots", "6O"]).exception)
     made = run(app, [*init, "--slots", "60"])
     assert made.exit_code == 0, made.exception
     job = read_job(tmp_path / "job" / "job.toml")
     assert job.table is not None
     assert job.config.data.clients > 1
+    assert job.config.data.standardise, "a private table is deployed as it was simulated"
+    assert "Means and deviations: one message" in made.output
     assert (tmp_path / "job" / "schema.toml").is_file()
     approval = [
         "flower",

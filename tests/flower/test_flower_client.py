@@ -506,7 +506,7 @@ def test_a_table_is_encoded_by_the_jobs_schema_whatever_rows_a_node_has(tmp_path
     settings = ["data.features=raw", "data.scaling=bounded", "data.name=own", "data.clients=2", "rounds.participants=0"]
     settings += ["data.partition=iid", "rounds.all_first=false", "local.batch_size=0", "local.steps=5", "local.step_size=1.0"]
     job = job_from(
-        "plain", [*settings, "rounds.total=3", "privacy.mechanism=sound", "privacy.epsilon=1"], slots=50, schema=schema
+        "plain", [*settings, "rounds.total=3", "privacy.mechanism=sound", "privacy.epsilon=1"], slots=[50], schema=schema
     )
     nodes = [
         Node(NodeSource(i, tmp_path / name, schema, None), tmp_path / f"client-{i}", tmp_path / "policy.toml")

@@ -16,7 +16,7 @@ from fedpdm.cli.main import app
 from fedpdm.data.encoding import encode
 from fedpdm.data.schema import Category, Number, Schema
 from fedpdm.data.tables import read_table
-from fedpdm.engines.flower.client import client, node_data
+from fedpdm.engines.flower.client import client, slots
 from fedpdm.engines.flower.client.approve import approve
 from fedpdm.engines.flower.client.client import answer
 from fedpdm.engines.flower.client.node_data import ClientExamples, load_examples
@@ -167,7 +167,7 @@ def _rows(count: int) -> np.ndarray:
 
 def _couple(monkeypatch: pytest.MonkeyPatch, order: list[int]) -> None:
     """Let the rows be dealt to the slots in this order."""
-    monkeypatch.setattr(node_data, "_order", lambda job: np.array(order))
+    monkeypatch.setattr(slots, "_order", lambda job, count: np.array(order))
 
 
 def test_rows_beyond_the_slots_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,7 @@ def test_rows_that_keep_their_places_would_move_when_one_is_cut_out(tmp_path: Pa
     """The control: with a fixed order all rows behind the first get other slots, and in one pass other batches."""
     job = _job()
     first, again = (_examples(tmp_path / name, job, _rows(SLOTS)).features for name in ("one", "another"))
-    orders = {tuple(node_data._order(job)) for _ in range(20)}
+    orders = {tuple(slots._order(job, SLOTS)) for _ in range(20)}
     assert len(orders) > 10, "drawn anew"
     assert sorted(row.tobytes() for row in first) == sorted(row.tobytes() for row in again)
     _couple(monkeypatch, list(range(SLOTS)))

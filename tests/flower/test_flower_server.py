@@ -199,7 +199,7 @@ def test_records_survive_the_way_and_nothing_else_does() -> None:
     with pytest.raises(Refused, match="round differ"):
         unpack(Request, records)
     records["fedpdm"]["protocol"] = 1  # type: ignore[index]
-    with pytest.raises(Refused, match="protocol 2"):
+    with pytest.raises(Refused, match="protocol 3"):
         unpack(Request, records)
     del records["fedpdm"]
     with pytest.raises(Refused, match="another app"):

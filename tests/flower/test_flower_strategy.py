@@ -178,8 +178,10 @@ def test_clients_evaluate_the_model_on_rows_that_they_hold_out(tmp_path: Path, c
     assert summary["evaluation"] == rows[-1]
     assert rows[-1]["clients"] == 3
     assert rows[-1]["rows"] == pytest.approx(0.3 * 96, abs=25), "a share of all rows, with noise"
-    assert 0 <= rows[-1]["accuracy"] <= 1
-    assert "on held-out rows of 3 clients: accuracy" in caplog.text
+    low, high = rows[-1]["accuracy"]["interval"]
+    assert 0 <= low <= rows[-1]["accuracy"]["value"] <= high <= 1
+    assert "by noised counts of 3 clients: AUC" in caplog.text
+    assert summary["metrics"] == rows[-1], "in the place of figures on test rows, of which the server has none"
     assert summary["epsilon"] > 40, "the evaluations are part of what was spent"
     state = client_status(tmp_path / "client-0")
     assert state["jobs"][0]["evaluations"] == 2

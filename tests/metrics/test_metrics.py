@@ -5,8 +5,10 @@ import pytest
 from sklearn import metrics as reference
 from sklearn.calibration import calibration_curve
 
-from fedpdm.metrics import choose_threshold, count, evaluate, metrics_of_counts, predicted
+from fedpdm.metrics import choose_threshold, count, counts_of, evaluate, metrics_of_counts, predicted, vector_of
 from fedpdm.metrics.intervals import auc, mean_auc, mean_share, share
+
+FIGURES = ("accuracy", "balanced_accuracy", "auc", "log_loss", "brier")
 
 
 def predictions(classes: int, rows: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -103,8 +105,11 @@ def test_counts_of_several_nodes_give_nearly_the_same_figures(classes):
     assert found["confusion"] == exact["confusion"]
     for name, distance in (("auc", 0.01), ("brier", 0.01), ("log_loss", 0.03)):
         assert found[name]["value"] == pytest.approx(exact[name]["value"], abs=distance)
-    noised = together._replace(confusion=together.confusion - 3.0)
-    assert metrics_of_counts(noised, names, deviation=3.0)["noise_share"] > 0
+    wider = metrics_of_counts(together, names, deviation=3.0)
+    for name in FIGURES:
+        assert wider[name]["interval"][1] >= found[name]["interval"][1]
+        low, high = exact[name]["interval"]
+        assert found[name]["interval"] == pytest.approx([low, high], abs=0.03)
 
 
 def test_one_row_moves_the_counts_by_what_their_docstring_says():
@@ -112,3 +117,45 @@ def test_one_row_moves_the_counts_by_what_their_docstring_says():
     all_rows, fewer = count(shares, labels), count(shares[1:], labels[1:])
     moved = sum(np.abs(a - b).sum() for a, b in zip(all_rows, fewer, strict=True))
     assert moved == 1 + 3
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_intervals_of_noised_counts_hold_the_noise(classes):
+    """Of counts with fresh noise, 95 % intervals have the figures of all rows; without their part for the noise they do not."""
+    rng, sigma, names = np.random.default_rng(3), 15.0, list("abc")[:classes]
+    exact = evaluate(*predictions(classes, rows=40_000), names)
+    truth = {name: exact[name]["value"] for name in FIGURES}
+    inside, without = dict.fromkeys(FIGURES, 0), dict.fromkeys(FIGURES, 0)
+    for trial in range(60):
+        vector = vector_of(count(*predictions(classes, rows=900 if classes == 2 else 4000, seed=trial + 1)))
+        counts = counts_of(vector + sigma * rng.normal(size=vector.size), classes, 20)
+        for hits, deviation in ((inside, sigma), (without, 1e-9)):
+            found = metrics_of_counts(counts, names, deviation)
+            for name in FIGURES:
+                low, high = found[name]["interval"]
+                hits[name] += low - 0.005 <= truth[name] <= high + 0.005  # the bins' width
+    assert min(inside.values()) >= 50, inside
+    assert min(without.values()) < 45, without
+
+
+def test_what_the_noise_hides_has_no_value():
+    shares, labels = predictions(2, rows=40)
+    found = metrics_of_counts(count(shares, labels), ["no", "yes"], deviation=30.0)
+    assert found["auc"] == {"value": None, "interval": None}
+    assert found["calibration"] == [[]]
+
+
+def test_intervals_over_persons_cover_where_those_over_rows_do_not():
+    """Persons with eight rows each, all alike: 95 % intervals over rows miss the truth often."""
+    inside, over_rows = dict.fromkeys(FIGURES, 0), dict.fromkeys(FIGURES, 0)
+    exact = evaluate(*predictions(2, rows=60_000), ["no", "yes"])
+    for trial in range(60):
+        shares, labels = (np.repeat(part, 8, axis=0) for part in predictions(2, rows=120, seed=trial + 1))
+        units = np.repeat(np.arange(120), 8)
+        for hits, known in ((inside, units), (over_rows, None)):
+            found = evaluate(shares, labels, ["no", "yes"], units=known)
+            for name in FIGURES:
+                low, high = found[name]["interval"]
+                hits[name] += low <= exact[name]["value"] <= high
+    assert min(inside.values()) >= 50, inside
+    assert max(over_rows.values()) < 45, over_rows

@@ -14,11 +14,14 @@ import numpy as np
 import pytest
 from jax import Array
 
+from fedpdm.algorithms.base import Broadcast
 from fedpdm.algorithms.local import Examples, LocalPlan, solve
 from fedpdm.config import load_config
 from fedpdm.data.datasets import Dataset
 from fedpdm.data.federation import make_federation
+from fedpdm.data.partition import by_column
 from fedpdm.data.prepare import build_federation
+from fedpdm.data.schema import Number, Schema
 from fedpdm.data.weights import unit_shares
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.errors import ConfigError
@@ -27,6 +30,7 @@ from fedpdm.privacy.accounting import noise_multiplier_for
 from fedpdm.privacy.sensitivity import Curvature
 from fedpdm.problem import Problem, logistic, penalties, softmax
 from fedpdm.problem.objective import local_gradients, local_objectives
+from fedpdm.rounds import solve_locally
 
 ROWS, PERSONS, OWN, FEATURES, CLASSES = 8, 4, 5, 2, 3  # person 0 has OWN of the rows, the others one each
 QUICKLY = {"xla_backend_optimization_level": 0}  # compiling takes longer than running
@@ -200,3 +204,52 @@ def test_a_limit_of_clients_without_persons_is_refused(table):
 def build(settings):
     config = load_config("private-table", settings)
     return build_simulation(config, build_federation(config, progress=False))
+
+
+def move_of_a_cohort(clients_of_person: list[int], by_rows: bool = False) -> float:
+    """How far removing a person moves the sum of a cohort's contributions, over the bound of one member's."""
+    rows = [(client, 10 * client + person) for client in range(4) for person in range(5)]
+    rows += [(client, 99) for client in clients_of_person for _ in range(3)]
+    clients, units = ([row[place] for row in rows] for place in (0, 1))
+    data = persons_dataset(units, clients)
+    own = np.array(units) == 99
+    alike = np.where(own[:, None], np.eye(3, dtype=np.float32)[0], data.features)
+    data = data._replace(features=alike, labels=np.where(own, 0, data.labels).astype(np.int32))
+    names = {"label": "y", "classes": ["0", "1"], "unit_column": "p", "bias": False}
+    schema = Schema(**names, columns={name: Number(low=0, high=1) for name in "abc"})
+    federation = make_federation(data, by_column(data.clients))._replace(schema=schema)
+    cohort = ["privacy.trust=cohorts", "cohorts.colluding=0", "cohorts.dropouts=0", "privacy.mode=linearised"]
+    most = [f"privacy.clients_per_unit={len(clients_of_person)}", "privacy.mechanism=sound", "privacy.epsilon=1.0"]
+    settings = ["data.name=own", "data.clients=4", "rounds.participants=4", "local.batch_size=0", "rounds.all_first=false"]
+    simulation = build_simulation(load_config("plain", [*settings, *cohort, *most]), federation)
+    setup, plan, device = simulation.setup, simulation.plan, simulation.window.data
+    assert setup.privacy.sums is not None
+    assert plan is not None
+    x0 = jnp.array([[-30.0, 0, 0], [30.0, 0, 0]])  # as wrong about the person as can be
+    gone = np.zeros(federation.labels.shape, bool)
+    for client in clients_of_person:
+        gone[client, 5:8] = True
+    without = device._replace(features=jnp.where(gone[..., None], 0.0, device.features))
+    state, total = setup.algorithm.init_client(x0), jnp.zeros_like(x0)
+    for client in range(4):
+        solved = []
+        for held in (device, without):
+            examples = held.examples(jnp.int32(client))
+            solved.append(solve_locally(setup, examples, state, Broadcast(x0), 0, jax.random.key(0), None).x)
+        counted = examples.sizes[client] if by_rows else examples.slots
+        total = total + counted / setup.privacy.sums.mean_examples * (solved[0] - solved[1])
+    return float(jnp.linalg.norm(total)) / plan.sensitivity(setup.local.step_size, 6.0)
+
+
+def test_a_person_moves_the_sum_of_a_cohort_by_the_bound_of_one_for_each_client_and_counting_rows_breaks_it():
+    assert 0.9 < move_of_a_cohort([1]) <= 1 + 2e-4  # float32
+    assert 2**0.5 < move_of_a_cohort([0, 1]) <= 2 + 4e-4  # in one sum moves add up: q clients count as q^2 releases
+    assert move_of_a_cohort([1], by_rows=True) > 1.2
+
+
+def test_persons_at_several_members_of_a_cohort_cost_noise_in_proportion(table):
+    cohort = ["privacy.trust=cohorts", "cohorts.colluding=0", "cohorts.dropouts=0", "data.standardise=false"]
+    plan = build([*table, *cohort, "data.scaling=bounded", "privacy.clients_per_unit=2"]).plan
+    assert plan is not None
+    assert plan.noise_multiplier == noise_multiplier_for(1.0, 1e-5, 4 * plan.participations, "add-remove")
+    assert plan.cost_multiplier() == pytest.approx(plan.noise_multiplier / 2)

@@ -1,6 +1,7 @@
 """The rule for private tables, and shares by precision."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +11,11 @@ from fedpdm.cli.privacy import privacy_app
 from fedpdm.config import load_config
 from fedpdm.data import federation_from_arrays
 from fedpdm.privacy.accounting import gdp_mu
-from fedpdm.setup.defaults import ENOUGH, Sizes, rule, signal, verdict
+from fedpdm.setup.defaults import ENOUGH, RARE, Sizes, rule, signal, verdict, weighed
 from fedpdm.setup.resolve import resolve
 from fedpdm.setup.shares import precisions
 
+RESULTS = Path(__file__).parents[2] / "docs" / "results" / "benchmarks"
 SIZES = np.geomspace(20, 20_000, 12)
 
 
@@ -62,6 +64,27 @@ def test_a_budget_that_is_too_small_is_named_with_what_would_do():
     enough = float(said.split("epsilon = ")[1].split(",")[0])
     assert signal(few, 1.06 * enough, 1e-5) >= ENOUGH
     assert verdict(Sizes(np.full(10, 5000.0), 40), 3.0, 1e-5) is None
+    rare = verdict(Sizes(np.full(10, 5000.0), 40), 3.0, 1e-5, rarest=0.02)
+    assert rare is not None
+    assert "majority rate at any budget" in rare
+
+
+def test_the_warning_names_the_tables_of_the_benchmark_whose_accuracy_stays_at_the_majority_rate():
+    """Where accuracy is at or below the majority rate with noise, and is above it without, or the class is rare, it is said.
+
+    SmokeBan is the exception: its accuracy without noise is a thousandth above the majority rate.
+    """
+    warned, silent = set(), set()
+    for line in (RESULTS / "tables.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        majority = row["none"]["majority"]
+        for epsilon in ("epsilon 1", "epsilon 3"):
+            stays = np.mean([seed["accuracy"] for seed in row[epsilon]["federated"]]) <= majority
+            says = 1 - majority < RARE or weighed(row[epsilon]["signal"], 1 - majority) < ENOUGH
+            (warned if says else silent).add((row["table"], epsilon, bool(stays)))
+    assert {name for name, _, stays in silent if stays} == {"SmokeBan"}
+    assert {name for name, _, stays in warned if not stays} == set(), "nobody is warned in vain"
+    assert len({name for name, _, _ in warned}) == 4
 
 
 def test_the_rule_fills_in_what_is_not_given_and_leaves_the_rest():

@@ -2,19 +2,23 @@
 
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import tomlkit
 
 from fedpdm.config import Config, load_config, validate
 from fedpdm.config import to_toml as config_toml
+from fedpdm.config.sections import TABLE_KEYS
 from fedpdm.data.datasets import DATASETS
 from fedpdm.data.schema import Schema, read_schema, to_toml
 from fedpdm.engines.flower.job import Evaluation, Job, job_toml, make_job, read_job
 from fedpdm.engines.flower.job_schema import check_table
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.runs.folder import RunFolder, atomic_write
+from fedpdm.setup.defaults import Sizes, by_rule
 from fedpdm.setup.resolve import with_loss
 from fedpdm.version import __version__
 
@@ -44,17 +48,21 @@ noise = ["{noise}"]             # "simulation" would protect nothing
 
 [limits]
 noise_multiplier_min = {least_noise}     # smallest noise over the sensitivity, per participation
-participations_max = {participations}        # in one job
+participations_max = {participations}        # in one job{standard}
 steps_max = {steps}
 step_size_max = {step_size}
 """
+
+
+STANDARD = "\nstandard_noise_multiplier_min = {:.3g}     # the same of the means and deviations before training"
 
 
 def job_from(
     source: str,
     settings: list[str],
     *,
-    slots: int | None,
+    slots: Sequence[int] | None,
+    unit_rows: int | None = None,
     schema: Path | None = None,
     arrays: Arrays | None = None,
     noise: str = "secure",
@@ -68,7 +76,10 @@ def job_from(
     source, settings
         A run's folder, a preset's name or a TOML file; and `KEY=VALUE` settings.
     slots
-        The public number of places for rows at every client. Known data sets, and the run of a job, need none.
+        The public number of places for rows (or persons) at every client: one for all, or one for each of them. Known data
+        sets, and the run of a job, need none.
+    unit_rows
+        The most rows of one person that count, where the schema names persons.
     schema
         The schema of your own table; a run's folder has it.
     arrays
@@ -87,24 +98,34 @@ def job_from(
     table = read_schema(schema) if schema else table
     if (earlier := Path(source) / "job.toml").is_file():  # the folder of a run that was deployed
         before = read_job(earlier)
-        slots, table = slots or before.slots, table or before.table
-        arrays = arrays or Arrays(before.classes, before.features)
+        slots, table = slots or before.client_slots or [before.slots], table or before.table
+        arrays, unit_rows = arrays or Arrays(before.classes, before.features), unit_rows or before.unit_rows
     others: dict[str, Any] = {"noise": noise, "evaluation": evaluation.model_dump() if evaluation else None}
     if config.data.name in DATASETS:
         return _known_job(config, slots, data_dir, others)
-    if slots is None:
-        raise ConfigError("Own data need --slots: a public number that is at least the number of rows of every client.")
+    if not slots:
+        units = f"number of {table.unit_column}s" if table and table.unit_column else "number of rows"
+        raise ConfigError(
+            f"Own data need --slots: a public number that is at least the {units} of every client, or one for each client "
+            "(--slots 500,80,1200), which lets small ones have less noise."
+        )
+    others["client_slots"] = list(slots) if len(slots) > 1 else []
     if table is None and arrays is not None:
-        return make_job(_for_nodes(config), slots, *arrays, **others)
+        return make_job(_for_nodes(config), max(slots), *arrays, **others)
     if table is None:
         raise ConfigError(
             "Own data need their public schema: --schema FILE (`fedpdm data schema` makes one), or --from a run of it. NPZ "
             "files of features and labels need --columns and --classes instead."
         )
     check_table(table)
+    if table.unit_column and unit_rows is None:
+        raise ConfigError(f"The schema names the unit {table.unit_column!r}: say how many rows of one count, --unit-rows 10.")
     plain = Schema.model_validate(table.model_dump() | {"client": None, "columns": _without_client(table)})
-    config = with_loss(_for_nodes(config), plain.target.kind if plain.target else "classes")
-    return make_job(config, slots, plain.outputs, plain.feature_names, table=plain.model_dump(), **others)
+    config = with_loss(config, plain.target.kind if plain.target else "classes")
+    each = slots if len(slots) > 1 else [slots[0]] * config.data.clients
+    sizes = Sizes(np.array(each, float), len(plain.feature_names), len(plain.outputs))
+    others |= {"unit_rows": unit_rows or 1, "table": plain.model_dump()}
+    return make_job(_for_nodes(by_rule(config, sizes)), max(slots), plain.outputs, plain.feature_names, **others)
 
 
 def _read_source(source: str, settings: list[str]) -> tuple[Config, Schema | None]:
@@ -131,22 +152,21 @@ def _without_client(table: Schema) -> dict[str, Any]:
 def _for_nodes(config: Config) -> Config:
     """Return the settings of a simulation without its file, its schema and its partition, which only a simulation needs."""
     values = config.model_dump()
-    unset = dict.fromkeys(("label", "client_column", "schema_file", "test_share", "test_file"))
-    values["data"] |= {key: value for key, value in unset.items() if key in values["data"]} | {
-        "name": "own",
-        "partition": "iid",
-    }
+    values["data"] |= dict.fromkeys(TABLE_KEYS) | {"name": "own", "partition": "iid"}
+    values["privacy"]["defaults"] = "given"
     return validate(values)
 
 
-def _known_job(config: Config, slots: int | None, data_dir: Path | None, others: dict[str, Any]) -> Job:
+def _known_job(config: Config, slots: Sequence[int] | None, data_dir: Path | None, others: dict[str, Any]) -> Job:
     from fedpdm.data.datasets import load_dataset
     from fedpdm.data.prepare import build_federation
 
     config = with_loss(config, "classes")
     known = build_federation(config, data_dir, progress=False)
     features = load_dataset(config.data.name, data_dir=data_dir, progress=False).feature_names
-    return make_job(config, slots or known.max_size, known.class_names, features, **others)
+    if slots and len(slots) > 1:
+        others |= {"client_slots": list(slots)}
+    return make_job(config, max(slots) if slots else known.max_size, known.class_names, features, **others)
 
 
 def write_job(folder: Path, job: Job, *, out: str, data_dir: Path | None = None) -> Path:
@@ -192,6 +212,7 @@ def policy_for(job: Job) -> str:
         mechanism=privacy.mechanism,
         noise=job.noise,
         least_noise=f"{0.99 * plan.cost_multiplier():.3g}" if plan else "1.0",
+        standard=STANDARD.format(0.99 * plan.standard_cost_multiplier()) if plan and plan.standard_multiplier else "",
         participations=plan.participations if plan else config.rounds.total,
         steps=config.local.steps,
         step_size=float(config.local.step_size),

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import tomlkit
 from pydantic import Field, ValidationError, model_validator
@@ -47,7 +47,7 @@ class Evaluation(Section):
     share: float = Field(default=0.2, gt=0, lt=1, description="share of every client's rows that is held out for it")
     every: int = Field(default=0, ge=0, description="rounds between two evaluations; 0: one, after the last round")
     epsilon: float = Field(gt=0, le=1000, description="the cost of all evaluations for a client, at the delta of the training")
-    bins: int = Field(default=10, ge=1, le=100, description="bins of the calibration curve")
+    bins: int = Field(default=20, ge=2, le=100, description="bins of the probabilities, for AUC and calibration curve")
 
     def rounds(self, total: int) -> list[int]:
         """Return the rounds (counted from 1) after which clients are asked."""
@@ -56,8 +56,12 @@ class Evaluation(Section):
 
     def noise_multiplier(self, config: Config) -> float:
         """Return noise over sensitivity of one evaluation."""
-        times = len(self.rounds(config.rounds.total))
+        times = len(self.rounds(config.rounds.total)) * config.privacy.clients_per_unit
         return noise_multiplier_for(self.epsilon, config.privacy.delta, times, config.privacy.relation)
+
+    def cost_multiplier(self, config: Config) -> float:
+        """Return the multiplier of one evaluation for a ledger: a person with rows at q clients is in q of them."""
+        return self.noise_multiplier(config) / config.privacy.clients_per_unit**0.5
 
 
 class Job(Section):
@@ -69,6 +73,12 @@ class Job(Section):
         default="secure", description='"simulation": for public data, protects nothing'
     )
     slots: int = Field(ge=1, le=MOST_SLOTS, description="public number of places for rows at every client; n of every bound")
+    client_slots: list[Annotated[int, Field(ge=1, le=MOST_SLOTS)]] = Field(
+        default_factory=list, description="the same for client 0, 1, ..., where they differ; slots is then the largest"
+    )
+    unit_rows: int = Field(
+        default=1, ge=1, le=10_000, description="most rows of one person, if the table names persons; more are left out"
+    )
     classes: list[str] = Field(
         min_length=1, max_length=10_000, description="names of the labels 0, 1, ...; or of the one number to learn"
     )
@@ -107,12 +117,39 @@ class Job(Section):
             )
         if self.evaluation is not None and self.settings.privacy.mechanism != "sound":
             raise ValueError('[evaluation] needs privacy.mechanism="sound": its counts are noised like every other release')
+        if self.client_slots and (len(self.client_slots), max(self.client_slots)) != (self.settings.data.clients, self.slots):
+            raise ValueError(
+                f"client_slots has {len(self.client_slots)} numbers, the largest {max(self.client_slots)}: give one for each "
+                f"of the {self.settings.data.clients} clients, and the largest as slots={self.slots}"
+            )
+        if self.unit_rows > 1 and self.unit is None:
+            raise ValueError(f"unit_rows={self.unit_rows} is for a table whose schema names a unit_column")
+        if self.settings.data.standardise and (self.table is None or self.settings.data.features != "raw"):
+            raise ValueError('data.standardise=true needs the schema of a table and data.features="raw"')
         return self
 
     @property
     def numeric(self) -> bool:
         """Whether the label is a number."""
         return len(self.classes) == 1
+
+    @property
+    def unit(self) -> str | None:
+        """The column that names persons, if all rows of one count as one."""
+        return self.table.unit_column if self.table is not None else None
+
+    @property
+    def all_slots(self) -> list[int]:
+        """The slots of every client."""
+        return self.client_slots or [self.slots] * self.settings.data.clients
+
+    def slots_of(self, client: int) -> int:
+        """Return the public number of units at a client: rows, or persons."""
+        return self.client_slots[client] if 0 <= client < len(self.client_slots) else self.slots
+
+    def places_of(self, client: int) -> int:
+        """Return the public number of rows that a client's slots can hold."""
+        return self.slots_of(client) * self.unit_rows
 
     @cached_property
     def config(self) -> Config:
@@ -123,7 +160,8 @@ class Job(Section):
     def setup(self) -> tuple[Setup, Plan | None]:
         """Problem, algorithm, local work and mechanism, for the public number of slots."""
         by_sums = self.settings.privacy.trust == "cohorts"
-        return deployed_setup(self.config, self.slots, len(self.classes) * self.width if by_sums else 0)
+        dimension = len(self.classes) * self.width if by_sums else 0
+        return deployed_setup(self.config, min(self.all_slots), dimension, self.unit)
 
     @cached_property
     def digest(self) -> str:
@@ -169,7 +207,7 @@ def make_job(config: Config, slots: int, classes: Sequence[str], features: Seque
     classes, features : sequence of str
         The names of the classes, and of the columns before the public map.
     **others
-        `noise`, `table`, `evaluation` of `Job`.
+        `noise`, `table`, `evaluation`, `client_slots`, `unit_rows` of `Job`.
 
     Returns
     -------
@@ -246,9 +284,9 @@ def _checked(values: dict[str, Any], name: str) -> Job:
         wrong = "; ".join(f"{dotted(e['loc'])}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()[:5])
         raise ConfigError(f"{name} does not fit: {wrong}.") from None
     check_bounds(job.settings)
-    if (numbers := job.slots * job.widest) > MOST_NUMBERS:
+    if (numbers := job.slots * job.unit_rows * job.widest) > MOST_NUMBERS:
         raise ConfigError(
-            f"{name}: {job.slots} slots of {job.widest} features are {numbers} numbers; a node holds {MOST_NUMBERS}."
+            f"{name}: {job.slots} slots of {job.unit_rows} x {job.widest} numbers are {numbers}; a node holds {MOST_NUMBERS}."
         )
     return job
 
@@ -272,7 +310,7 @@ def job_toml(job: Job) -> str:
     document.add(
         tomlkit.comment("A client answers requests for it after `fedpdm flower approve`; a changed file is another job.")
     )
-    for key in ("format", "id", "noise", "slots", "classes", "features"):
+    for key in ("format", "id", "noise", "slots", "client_slots", "unit_rows", "classes", "features"):
         item = tomlkit.item(getattr(job, key))
         document.add(key, item.comment(Job.model_fields[key].description or ""))
     for key in ("settings", "evaluation", "table"):

@@ -11,7 +11,7 @@ __all__ = ["check_table", "schema_digest", "digest_of"]
 
 
 def check_table(schema: Schema) -> None:
-    """Refuse a schema that no node may use: one that comes from rows, or counts persons.
+    """Refuse a schema that no node may use: one that comes from rows.
 
     Parameters
     ----------
@@ -27,11 +27,6 @@ def check_table(schema: Schema) -> None:
         raise ConfigError(
             f"The job's schema was inferred from rows at a cost of epsilon={schema.cost.epsilon:g}, which a node's ledger does "
             "not know: lower the budget in the policy by it, and remove the cost from the schema."
-        )
-    if schema.unit_column:
-        raise ConfigError(
-            f"The job's schema names the unit {schema.unit_column!r}, but a node counts single rows: remove unit_column, and "
-            "keep at most one row per person."
         )
     if schema.from_rows:
         raise ConfigError(

@@ -16,6 +16,7 @@ from fedpdm.version import __version__
 
 __all__ = [
     "PROTOCOL",
+    "TASKS",
     "REFUSALS",
     "LONGEST_OFFER",
     "Meeting",
@@ -30,7 +31,8 @@ __all__ = [
     "check_request",
 ]
 
-PROTOCOL = 2
+PROTOCOL = 3
+TASKS = ("standardise", "train", "evaluate")
 LAST_ROUND = 2**31 - 2  # rounds travel as 32-bit numbers
 LONGEST_OFFER = 2**20  # characters of a job that a server offers: parsing takes 140 bytes for each
 _RECORD, _VECTORS, _WIRE = "fedpdm", "vectors", "fedpdm.wire"
@@ -56,6 +58,7 @@ REFUSALS: dict[str, str] = {
     "rounds": "This client's policy allows fewer rounds.",
     "slots": "This client's policy allows fewer slots.",
     "evaluation": "This client's policy does not allow this evaluation, or the job has none.",
+    "standard": "The job does not standardise so, or the means that it does so by are missing or damaged.",
     "participations": "The job, or this client's policy, allows no further participation.",
     "jobs": "This client's policy allows no further job.",
     "budget": "This client's budget is too small for the release.",
@@ -94,12 +97,13 @@ class Meeting(NamedTuple):
 class Request(NamedTuple):
     """One round's work for one client. It carries no settings: the client holds the job itself."""
 
-    task: str  # "train" or "evaluate"
+    task: str  # one of TASKS
     job: str  # the job's digest
     round: int  # counted from 0
     client: int
     accepted: str  # the client's last message that the server used; "" if there is none
     vectors: bytes = b""  # the broadcast
+    standard: bytes = b""  # the noised means that rows are standardised by, if the job does so
 
     def digest(self) -> str:
         """Two requests with one digest ask for the same thing."""
@@ -257,13 +261,13 @@ def check_request(request: Request) -> None:
     """
     if not (isinstance(request.job, str) and is_digest(request.job)):
         raise Refused("malformed", "Expected the job to be named by its digest, 64 hexadecimal digits.")
-    if request.task not in ("train", "evaluate"):
-        raise Refused("malformed", "Expected the task train or evaluate.")
+    if request.task not in TASKS:
+        raise Refused("malformed", f"Expected the task to be one of {', '.join(TASKS)}.")
     for name in ("round", "client"):
         value = getattr(request, name)
         if type(value) is not int or not 0 <= value <= LAST_ROUND:
             raise Refused("malformed", f"Expected {name} to be a whole number from 0 to {LAST_ROUND}.")
     if not (isinstance(request.accepted, str) and _MESSAGE.fullmatch(request.accepted)):
         raise Refused("malformed", "Expected the name of the accepted message to be 32 hexadecimal digits, or empty.")
-    if not isinstance(request.vectors, bytes):
+    if not (isinstance(request.vectors, bytes) and isinstance(request.standard, bytes)):
         raise Refused("malformed", "Expected the vectors as bytes.")

@@ -61,7 +61,7 @@ def check_bounds(config: Config) -> None:
             raise ConfigError(f"{key}={value!r:.40} is out of bounds: a deployment takes {least:g} to {most:g}.")
 
 
-def deployed_setup(config: Config, examples: int, dimension: int = 0) -> tuple[Setup, Plan | None]:
+def deployed_setup(config: Config, examples: int, dimension: int = 0, unit: str | None = None) -> tuple[Setup, Plan | None]:
     """Build problem, algorithm, local work and mechanism of a deployment.
 
     Parameters
@@ -69,9 +69,11 @@ def deployed_setup(config: Config, examples: int, dimension: int = 0) -> tuple[S
     config : Config
         The settings.
     examples : int
-        The public number of examples of every client.
+        The public number of examples, or persons, of the client that has the fewest.
     dimension : int
         Coordinates of the model; 0: cohorts are refused.
+    unit : str or None
+        What the guarantee is for all rows of, if not for one row.
 
     Returns
     -------
@@ -90,20 +92,23 @@ def deployed_setup(config: Config, examples: int, dimension: int = 0) -> tuple[S
             "mode",
             'privacy.mode="every-step" draws noise inside the local solver, where exact noise is not possible: use "auto".',
         )
-    if config.data.standardise or config.algorithm.metric != "plain" or config.rounds.tolerance:
+    if config.algorithm.metric != "plain" or config.rounds.tolerance:
         raise Refused(
             "settings",
-            "data.standardise, algorithm.metric and rounds.tolerance need the rows of all clients in one place: set them to "
-            "false, plain and 0, and data.scaling to bounded.",
+            "algorithm.metric and rounds.tolerance need the rows of all clients in one place: set them to plain and 0.",
         )
-    if config.problem.weights != "clients":
-        raise Refused("settings", 'problem.weights="rows" is for simulation: use "clients".')
+    if config.data.standardise and config.privacy.mechanism != "sound":
+        raise Refused("settings", "data.standardise without noise shows means of rows: set it to false, or set an epsilon.")
+    if config.privacy.trust == "cohorts" and (config.data.standardise or config.problem.weights == "rows" or unit):
+        raise Refused(
+            "settings",
+            'A deployed cohort neither standardises nor knows persons or problem.weights="rows": set data.standardise=false, '
+            'data.scaling=bounded and problem.weights="clients", and take unit_column out of the schema.',
+        )
     if config.problem.penalty_by == "subgradient":
         raise Refused("settings", 'problem.penalty_by="subgradient" is for simulation: use "prox".')
-    if config.privacy.clients_per_unit > 1:
-        raise Refused(
-            "settings", "privacy.clients_per_unit is for simulation, because no node knows about the others: remove it."
-        )
+    if config.privacy.clients_per_unit > 1 and unit is None:
+        raise Refused("settings", "privacy.clients_per_unit needs a unit_column in the schema: remove it.")
     if config.compression.downlink_kind == "difference":
         raise Refused("settings", 'compression.downlink_kind="difference" is for simulation: use "model".')
 
@@ -116,5 +121,6 @@ def deployed_setup(config: Config, examples: int, dimension: int = 0) -> tuple[S
     setup = plain_setup(config, config.data.clients, lambda: radius_of(config) or no_radius(), make_loss)
     if config.privacy.mechanism == "sound":
         crowd = Crowd(np.full(config.data.clients, float(examples)), dimension)
-        return with_sound_mechanism(config, setup, examples, make_loss, crowd if dimension else None)
+        setup, plan = with_sound_mechanism(config, setup, examples, make_loss, crowd if dimension else None)
+        return setup, plan._replace(unit=unit)
     return setup, None

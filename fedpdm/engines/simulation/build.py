@@ -9,6 +9,7 @@ import numpy as np
 from fedpdm.config import Config
 from fedpdm.data import Federation
 from fedpdm.data.prepare import radius_of
+from fedpdm.data.ragged import Ragged
 from fedpdm.engines.simulation.simulation import ReleaseLedger, Schedule, Simulation
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.plan import Plan
@@ -88,7 +89,8 @@ def resolved_simulation(
         **config.metrics.model_dump(include={"evaluate_every", "diagnose_every", "tail"}),
     )
     made = ledger(plan, setup, federation) if ledger and plan else None
-    return Simulation(setup, federation, schedule, plan, shares_of(config, federation, plan), ledger=made)
+    shares = shares_of(config, federation.slots, federation.classes * federation.features.shape[2], plan)
+    return Simulation(setup, federation, schedule, plan, shares, ledger=made)
 
 
 def within_radius(federation: Federation, radius: float) -> Federation:
@@ -96,6 +98,9 @@ def within_radius(federation: Federation, radius: float) -> Federation:
 
     Features that are loaded later are checked at that time.
     """
+    if isinstance(federation.features, Ragged):
+        _Watched(federation.features.rows[None], radius)[slice(None)]
+        return federation
     watched = _Watched(federation.features, radius)
     if type(federation.features) is np.ndarray:
         watched[slice(None)]

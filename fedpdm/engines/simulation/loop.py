@@ -11,9 +11,9 @@ from fedpdm.engines.simulation.measures import tail_start
 from fedpdm.engines.simulation.one_round import FLOAT_COLUMNS, INTEGER_COLUMNS, one_round
 from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState, Who
 from fedpdm.engines.simulation.steadiness import contrasts
-from fedpdm.problem.objective import local_objectives, measured_on
+from fedpdm.problem.objective import Problem, local_gradients, local_objectives, measured_on
 from fedpdm.rounds import Setup
-from fedpdm.theory import stationarity
+from fedpdm.theory import stationarity_of
 
 __all__ = ["diagnosis", "run_rounds"]
 
@@ -43,6 +43,8 @@ def run_rounds(
     """
     s, tail = schedule, tail_start(schedule.rounds, schedule.tail)
     start, stop, seed, participants = call
+    if s.stops:  # nobody knows which rounds are the last: signs are counted over the rounds of every call anew
+        state = state._replace(tail_signs=jnp.zeros_like(state.tail_signs))
 
     def body(t: Array, carry: Any) -> Any:
         state, columns = carry
@@ -52,7 +54,7 @@ def run_rounds(
         signs = jnp.stack([contrasts(x0) > 0, contrasts(x0) < 0])
         state = state._replace(
             tail_sum=state.tail_sum + jnp.where(t >= tail, x0, 0.0),
-            tail_signs=state.tail_signs + jnp.where(t >= tail, signs, False),
+            tail_signs=state.tail_signs + jnp.where((t >= tail) | s.stops, signs, False),
         )
         wanted = ((t + 1) % s.evaluate_every == 0) | (t + 1 == s.rounds)
         measured["test_figure"] = jax.lax.cond(
@@ -87,7 +89,7 @@ def diagnosis(setup: Setup, measures_stationarity: bool, state: SimulationState,
     """
     problem, algorithm = setup.problem, setup.algorithm
     x0 = state.server.x0
-    each = local_objectives(problem, x0, *data.of_rows())
+    each = _objectives(problem, x0, data)
     shares = data.shares
     objective = (jnp.mean(each) if shares is None else jnp.sum(shares * each)) + problem.penalty.value(x0)
     if not measures_stationarity:
@@ -95,6 +97,27 @@ def diagnosis(setup: Setup, measures_stationarity: bool, state: SimulationState,
     broadcast = algorithm.broadcast(state.server)
     weight = algorithm.weight if broadcast.weight is None else broadcast.weight
     linear_terms = jax.vmap(algorithm.linear_term, (0, None), axis_size=len(each))(state.clients, broadcast)
-    return objective, stationarity(
-        problem, weight, linear_terms, state.local_models, x0, *data.of_rows(), shares=shares, metric=algorithm.metric
+    gradients = _gradients(problem, state.local_models, data)
+    return objective, stationarity_of(
+        problem, weight, linear_terms, state.local_models, x0, gradients, shares=shares, metric=algorithm.metric
     )
+
+
+def _objectives(problem: Problem, x0: Array, data: DeviceData) -> Array:
+    """Compute f_i(x0) of every client."""
+    if data.starts is None:
+        return local_objectives(problem, x0, *data.of_rows())
+    one = lambda own: local_objectives(problem, x0, *own.of_rows())[0]  # noqa: E731
+    return jax.lax.map(lambda client: data.at_client(client, one), jnp.arange(len(data.sizes)))
+
+
+def _gradients(problem: Problem, models: Array, data: DeviceData) -> Array:
+    """Compute every client's gradient at its own model."""
+    if data.starts is None:
+        return local_gradients(problem, models, *data.of_rows())
+
+    def at(row: tuple[Array, Array]) -> Array:
+        client, model = row
+        return data.at_client(client, lambda own: local_gradients(problem, model[None], *own.of_rows())[0])
+
+    return jax.lax.map(at, (jnp.arange(len(data.sizes)), models))

@@ -26,11 +26,14 @@ class TestSet(NamedTuple):
     Attributes
     ----------
     features, labels : ndarray
-        [examples, n] after the public map, and [examples].
+        [examples, n] behind the public map, and [examples].
+    units : ndarray or None
+        [examples] equal numbers for examples of one person, if they are known.
     """
 
     features: Any
     labels: Any
+    units: Any = None
 
     __test__ = False  # pytest collects classes by this name
 

@@ -16,7 +16,7 @@ from fedpdm.engines.simulation.measures import add_traffic
 from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState, Who
 from fedpdm.rounds import ClientResult, Setup, client_key, client_round, server_round, travel_at
 
-__all__ = ["FLOAT_COLUMNS", "INTEGER_COLUMNS", "device_mesh", "one_round"]
+__all__ = ["FLOAT_COLUMNS", "INTEGER_COLUMNS", "device_mesh", "one_round", "takes_all_at_once"]
 
 FLOAT_COLUMNS = ("test_figure", "nonzero_fraction", "consensus_gap", "local_steps_mean")
 INTEGER_COLUMNS = ("local_steps_max", "bad_client")
@@ -81,7 +81,8 @@ def one_round(
     packed = result.packed
     reports = Reports(packed.message, places, sends, packed.sent, travel_at(setup, t, setup.local.steps))
     if data.shares is not None:
-        reports = reports._replace(shares=data.shares[who.blocks])
+        shares = data.shares[who.blocks]
+        reports = reports._replace(shares=shares.reshape(len(places), -1).sum(axis=1))  # of a cohort: its members' together
     server = server_round(setup, state.server, broadcast, reports)
 
     def put_back(table: Array, rows: Array) -> Array:
@@ -126,12 +127,30 @@ def _work_of_clients(
 
     def work(common: Any, client: Array, block: Array, client_state: Any) -> ClientResult:
         data, broadcast, support, t, seed = common
-        examples = data.examples(block)
-        return client_round(setup, examples, client_state, broadcast, t, client_key(seed, t, client), support)
+        key = client_key(seed, t, client)
+        return data.at_client(block, lambda own: client_round(setup, own, client_state, broadcast, t, key, support))
 
     own = jax.tree.map(lambda leaf: leaf[who.rows], state.clients)
     common = data, broadcast, support, t, seed
     return _over_clients(setup, work, broadcast.x0.size * len(who.clients), mesh)(common, who.clients, who.blocks, own)
+
+
+def takes_all_at_once(setup: Setup, coordinates: int) -> bool:
+    """Decide whether all participants of a round are computed at once: see `_over_clients`.
+
+    Parameters
+    ----------
+    setup : Setup
+        The settings.
+    coordinates : int
+        Of all participants' models together.
+
+    Returns
+    -------
+    bool
+        False: one after the other.
+    """
+    return bool(setup.local.batch_size and coordinates < MANY_COORDINATES) or jax.default_backend() != "cpu"
 
 
 def _over_clients(
@@ -143,8 +162,7 @@ def _over_clients(
     would read all clients' data from memory. And a model with many coordinates needs memory for one message, not for dozens.
     Several devices take equal shares of the participants.
     """
-    at_once = setup.local.batch_size and coordinates < MANY_COORDINATES
-    if at_once or jax.default_backend() != "cpu":
+    if takes_all_at_once(setup, coordinates):
         mapped = jax.vmap(work, (None, 0, 0, 0))
     else:
 

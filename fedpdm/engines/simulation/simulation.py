@@ -220,7 +220,8 @@ class Simulation:
     @property
     def test(self) -> TestSet:
         """The test examples."""
-        return TestSet(*self._test)
+        features, labels = self._test
+        return TestSet(features, labels, self.federation.test_units)
 
     def test_accuracy(self, model: np.ndarray) -> float:
         """Return the test accuracy of any model of this problem, or the mean test loss if the label is a number."""
@@ -228,7 +229,7 @@ class Simulation:
 
     def steadiness(self) -> dict[str, np.ndarray]:
         """Return how far every coefficient can be trusted: see `fedpdm.engines.simulation.steadiness`."""
-        count = max(self.round - self._tail_start, 0)
+        count = self.schedule.sign_rounds(self.round)
         local, signs = np.asarray(self.state.local_models), np.asarray(self.state.tail_signs)
         return steadiness(self.model, local, signs, count, float(self.state.noise))
 

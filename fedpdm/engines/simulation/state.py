@@ -1,13 +1,16 @@
 """The parts of a simulated run between two calls: schedule, state, participants."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 
 from fedpdm.algorithms.base import Algorithm
 from fedpdm.algorithms.local import Examples
 from fedpdm.compression.links import Downlink
+from fedpdm.engines.simulation.measures import tail_start
 
 __all__ = [
     "DeviceData",
@@ -68,6 +71,18 @@ class Schedule(NamedTuple):
         return self.diagnose_every or CHUNK
 
     @property
+    def stops(self) -> bool:
+        """Whether a run can end before its last round."""
+        return self.tolerance > 0
+
+    def sign_rounds(self, done: int) -> int:
+        """Over how many rounds signs were counted: those of the tail, or of the last call of a run that stops."""
+        if not self.stops:
+            return max(done - tail_start(self.rounds, self.tail), 0)
+        began = (done - 1) // self.chunk * self.chunk
+        return done - max(began, int(self.all_first and done > 1))
+
+    @property
     def measures_stationarity(self) -> bool:
         """Whether P is measured: it needs every client's own solution, which a cohort's sum hides."""
         return bool(self.diagnose_every) and not self.cohort_size
@@ -80,7 +95,7 @@ class SimulationState(NamedTuple):
     clients: Any  # client states, stacked: of all clients, of a call's participants, or of cohorts
     local_models: Array  # the last x_i of every client; without rows if nothing is diagnosed
     tail_sum: Array  # sum of x0 over the tail so far
-    tail_signs: Array  # [2, *contrasts]: in how many rounds of the tail each of `contrasts(x0)` was above 0, and below
+    tail_signs: Array  # [2, *contrasts]: in how many of `Schedule.sign_rounds` each of `contrasts(x0)` was above 0, and below
     spent: Array  # per client: sum of (sensitivity / noise)^2 over its releases
     downlink: Downlink
     noise: Array  # standard deviation of the noise in x0, roughly: that of the last messages' mean
@@ -95,9 +110,11 @@ class DeviceData(NamedTuple):
     labels: Any  # [clients, rows]
     sizes: Any  # [clients]
     shares: Any = None  # [clients] shares of the objective; None: 1/N each
-    weights: Any = None  # [clients, rows] the weight of a row; None: 1
-    persons: Any = None  # [clients] the divisor of sums over weighted rows
-    grams: Any = None  # [clients, rows, rows] products of the client's rows, for steps in their space
+    weights: Any = None  # [clients, rows] what a row counts; None: 1
+    persons: Any = None  # [clients] what sums over weighted rows are divided by
+    grams: Any = None  # [clients, rows, rows] products of the client's rows, where steps are taken in their space
+    starts: Any = None  # [clients] where rows are not padded: features, labels and weights are [rows], a client's from here on
+    blocks: Any = ()  # then arrays [rows of a size class, 0]: their shapes are the sizes of blocks, the largest last
 
     def of_rows(self) -> tuple[Any, ...]:
         """Return the arguments of objectives and gradients."""
@@ -106,6 +123,31 @@ class DeviceData(NamedTuple):
     def examples(self, client: Any) -> Examples:
         """Return the examples of one client, by its position here."""
         return Examples(self.features, self.labels, self.sizes, client, self.weights, self.persons, self.grams)
+
+    def at_client(self, client: Any, work: Callable[[Examples], Any]) -> Any:
+        """`work` on one client's examples. Where rows are not padded it is compiled for every size class.
+
+        Rows behind the client's own in its block are another client's: they have weight 0, like padding.
+        """
+        if self.starts is None:
+            return work(self.examples(client))
+
+        def in_block(rows: int) -> Callable[[Any], Any]:
+            def run(client: Any) -> Any:
+                def part(array: Any) -> Any:
+                    return jax.lax.dynamic_slice_in_dim(array, self.starts[client], rows)[None]
+
+                weights, persons = None, None
+                if self.weights is not None:
+                    weights, persons = part(self.weights), self.persons[client][None]
+                own = (part(self.features), part(self.labels), self.sizes[client][None], jnp.int32(0))
+                return work(Examples(*own, weights, persons))
+
+            return run
+
+        sizes = [block.shape[0] for block in self.blocks]
+        which = jnp.searchsorted(jnp.array(sizes), self.sizes[client])
+        return jax.lax.switch(which, [in_block(size) for size in sizes], client)
 
 
 class Who(NamedTuple):

@@ -11,9 +11,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedpdm.algorithms.dual_space import gram_matrices, pays, serves
 from fedpdm.data.federation import Federation
+from fedpdm.data.ragged import Ragged, real_rows, size_classes
 from fedpdm.engines.simulation.beginning import first_rows
 from fedpdm.engines.simulation.client_store import ClientStore
 from fedpdm.engines.simulation.cohorts import cohort_rows
+from fedpdm.engines.simulation.one_round import takes_all_at_once
 from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState, Who, rows_of, with_rows
 from fedpdm.errors import ConfigError
 from fedpdm.rounds import Setup
@@ -69,7 +71,8 @@ class Window:
         s, calls = schedule, schedule.chunk * schedule.participants
         one = sum(4 * leaf.size for leaf in jax.tree.leaves(jax.eval_shape(self._first_rows, s.seed)))
         self.stores = one * federation.clients > LARGE and calls < federation.clients and not s.cohort_size
-        large = type(federation.features) is not np.ndarray or federation.features.nbytes > LARGE
+        known = type(federation.features) in (np.ndarray, Ragged)
+        large = not known or federation.features.nbytes > LARGE
         self.brings_data = large and calls < federation.clients
         if (self.stores or self.brings_data) and (s.all_first or s.diagnose_every):
             what = "rounds.all_first=true" if s.all_first else f"metrics.diagnose_every={s.diagnose_every}"
@@ -139,14 +142,47 @@ class Window:
         data = DeviceData(
             federation.features, federation.labels, federation.sizes, self.shares, federation.weights, federation.persons
         )
+        if isinstance(federation.features, Ragged) and not self._pads():
+            return self._without_padding(data)
         return everywhere(DeviceData(*(None if a is None else jnp.asarray(a[clients]) for a in data)), self.mesh)
+
+    def _pads(self) -> bool:
+        """Whether clients of unequal sizes must be padded: where several are computed at once, or only some are there."""
+        coordinates = self.federation.classes * self.federation.features.shape[2] * self.schedule.participants
+        at_once = takes_all_at_once(self.setup, coordinates) or self.setup.local.batch_size
+        return bool(at_once or self.brings_data or self.mesh or self.schedule.cohort_size)
+
+    def _without_padding(self, data: DeviceData) -> DeviceData:
+        """All rows one after the other, and behind them room for the block of the last clients."""
+        starts, sizes = data.features.starts, self.federation.sizes
+        classes = size_classes(sizes)
+        end = int(np.max(starts + np.array(classes)[np.searchsorted(classes, sizes)]))
+
+        def flat(array: Any) -> Any:
+            if array is None:
+                return None
+            rows = real_rows(array, sizes)
+            return jnp.asarray(np.concatenate([rows, np.zeros((end - len(rows), *rows.shape[1:]), rows.dtype)]))
+
+        rows = {name: flat(getattr(data, name)) for name in ("features", "labels", "weights")}
+        blocks = tuple(jnp.zeros((size, 0)) for size in classes)
+        shares, persons = (None if a is None else jnp.asarray(a) for a in (self.shares, self.federation.persons))
+        known = data._replace(
+            sizes=jnp.asarray(sizes), shares=shares, persons=persons, starts=jnp.asarray(starts), blocks=blocks
+        )
+        return known._replace(**rows)
 
     def _with_grams(self, data: DeviceData) -> DeviceData:
         """Add the products of every client's rows, if local steps are cheaper in the space of the rows."""
         setup, s, (clients, rows, features) = self.setup, self.schedule, self.federation.features.shape
         known = serves(setup.problem, setup.local, setup.privacy.gradient_noise, setup.algorithm.metric)
         often = s.rounds * s.participants / clients
-        if setup.links.has_support or not known or not pays(rows, features, self.federation.classes, setup.local.steps, often):
+        if (
+            data.starts is not None
+            or setup.links.has_support
+            or not known
+            or not pays(rows, features, self.federation.classes, setup.local.steps, often)
+        ):
             return data
         return data._replace(grams=gram_matrices(data.features))
 

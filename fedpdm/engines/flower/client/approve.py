@@ -31,18 +31,22 @@ def job_epsilon(job: Job) -> float | None:
     if plan is None or job.noise != "secure":
         return None
     releases = [plan.cost_multiplier()] * plan.participations
+    if plan.standard_multiplier:
+        releases.append(plan.standard_cost_multiplier())
     if job.evaluation is not None:
-        releases += [job.evaluation.noise_multiplier(config)] * len(job.evaluation.rounds(config.rounds.total))
+        releases += [job.evaluation.cost_multiplier(config)] * len(job.evaluation.rounds(config.rounds.total))
     return gdp_epsilon(compose_gdp(effective_multiplier(z, plan.relation) for z in releases), plan.delta)
 
 
-def explain(job: Job) -> list[str]:
+def explain(job: Job, client: int | None = None) -> list[str]:
     """Explain what the job asks of this client.
 
     Parameters
     ----------
     job : Job
         The job.
+    client : int, optional
+        The client's number, where clients have different slots.
 
     Returns
     -------
@@ -61,7 +65,7 @@ def explain(job: Job) -> list[str]:
         f"{config.algorithm.name}, in {config.rounds.total} rounds among {data.clients} clients."
     )
     lines.append(
-        f"Rows: at most {job.slots} (slots); more are refused here, and their number stays secret. Each is mapped by "
+        f"{_slot_words(job, client)}; more are refused here, and their number stays secret. Each row is mapped by "
         f"{maps}, and its norm is cut to {data.radius or 1.0:g}."
     )
     lines.append(f"Work: {local.steps} local steps of size {local.step_size:g} in a round, {batch}.")
@@ -69,19 +73,39 @@ def explain(job: Job) -> list[str]:
         return [*lines, "Noise: NONE. The messages protect nothing."]
     if job.noise != "secure":
         return [*lines, "Noise: simulated, from a seed that the server knows. The messages protect NOTHING."]
+    one = "one row" if job.unit is None else f"all rows of one {job.unit}"
+    if plan.standard_multiplier:
+        lines.append(
+            "Means and deviations: one message before training, by which the rows of all clients are centred and scaled, with "
+            f"noise of {plan.standard_multiplier:.4g} times the largest effect of {one}."
+        )
     lines.append(
-        f"Messages: at most {plan.participations}, each with noise of {plan.cost_multiplier():.4g} times the largest effect of "
-        f"one row (mode {plan.mode}, clip {plan.clip:g})."
+        f"Messages: at most {plan.participations}, each with noise of {plan.noise_multiplier:.4g} times the largest effect of "
+        f"{one} (mode {plan.mode}, clip {plan.clip:g})."
     )
     if job.evaluation is not None:
         times = len(job.evaluation.rounds(config.rounds.total))
         lines.append(
             f"Evaluations: {times}, on {job.evaluation.share:.0%} of the rows, which are not trained on; counts with noise of "
-            f"{job.evaluation.noise_multiplier(config):.4g} times the largest effect of one row."
+            f"{job.evaluation.noise_multiplier(config):.4g} times the largest effect of {one}."
         )
-    relation = "adding or removing one row" if plan.relation == "add-remove" else "replacing one row"
+    relation = f"adding or removing {one}" if plan.relation == "add-remove" else f"replacing {one}"
     lines.append(f"Cost: epsilon = {job_epsilon(job):.4g} at delta = {plan.delta:g} in all, for {relation}.")
+    if plan.clients_per_unit > 1:
+        lines.append(
+            f"This holds if no {job.unit} has rows at more than {plan.clients_per_unit} clients, which no client can check."
+        )
     return lines
+
+
+def _slot_words(job: Job, client: int | None) -> str:
+    if client is None and job.client_slots:
+        most = f"between {min(job.client_slots)} and {job.slots}, a number for every client,"
+    else:
+        most = f"at most {job.slots if client is None else job.slots_of(client)}"
+    if job.unit is None:
+        return f"Rows: {most} (slots)"
+    return f"Each {job.unit} counts as one, with at most {job.unit_rows} rows; {job.unit}s: {most} (slots)"
 
 
 def _map_words(job: Job) -> str:
@@ -126,6 +150,6 @@ def check_fit(source: NodeSource, job: Job, state_dir: Path) -> None:
         raise UserError(f"The data do not fit job {job.digest[:12]}: {error}") from None
     if own.beyond:
         raise UserError(
-            f"The data do not fit job {job.digest[:12]}: {own.beyond} rows are beyond its {job.slots} slots. Leave rows "
-            "out, or take part in a job with more slots."
+            f"The data do not fit job {job.digest[:12]}: {own.beyond} {job.unit or 'row'}s are beyond its "
+            f"{job.slots_of(source.client)} slots. Leave them out, or take part in a job with more slots."
         )

@@ -24,6 +24,7 @@ from fedpdm.engines.flower.client.held_jobs import check_whole, held_job, take_o
 from fedpdm.engines.flower.client.node_data import NodeSource, check_schema, forget_old_rows, load_examples
 from fedpdm.engines.flower.client.policy import Policy, check_plan, load_policy
 from fedpdm.engines.flower.client.seal import seal_of
+from fedpdm.engines.flower.client.standard import release_means
 from fedpdm.engines.flower.client.store import Store, open_store
 from fedpdm.engines.flower.client.work import Work
 from fedpdm.engines.flower.job import Job
@@ -40,9 +41,9 @@ from fedpdm.engines.flower.protocol import (
 from fedpdm.errors import UserError
 from fedpdm.privacy.ledger import AlreadySpent, Budget, BudgetExceeded, Ledger
 
-__all__ = ["ACCOUNT", "Node", "answer", "introduce", "for_the_server"]
+__all__ = ["ACCOUNT", "SUFFIXES", "Node", "answer", "introduce", "for_the_server"]
 
-EVALUATION = ":evaluation"  # added to the job's digest, in ledger and store
+SUFFIXES = {"evaluate": ":evaluation", "standardise": ":standard"}  # added to the job's digest, in ledger and store
 _NAMES = ((BudgetClosed, "budget"), (BudgetExceeded, "budget"), (AlreadySpent, "spent"))
 Answer = TypeVar("Answer")
 
@@ -167,8 +168,7 @@ def _answer(node: Node, request: Request, store: Store, policy: Policy) -> Reply
         raise Refused("job", f"This client does not hold job {request.job}: `fedpdm flower approve JOB` lets it take part.")
     if job.config.privacy.trust == "cohorts":
         raise Refused("settings", "The job is for secure sums: no message of a single client leaves in it.")
-    if request.task == "evaluate":
-        request = request._replace(job=request.job + EVALUATION)
+    request = request._replace(job=request.job + SUFFIXES.get(request.task, ""))
     if repeated := _repeated(request, store):
         return _reply(request, repeated)
     check_schema(node.source, job)
@@ -189,20 +189,8 @@ def _release(node: Node, request: Request, job: Job, store: Store, policy: Polic
     _require_budget(job, request, policy, ledger, taken)
     size = 8 * job.shape[0] * job.shape[1] + 4096
     store.admission.require_bytes(size, policy)
-    make_room(node.state_dir, 8 * job.slots * (job.width + 2) + 8 * size, policy.limits.disk_bytes_max)
-    work = Work(job, request)
-    state = store.state(request, job.digest, work.first_state)
-    own = load_examples(node.source, job, node.state_dir)
-
-    def spend(sensitivity: float, sigma: float) -> None:
-        ledger.spend(ACCOUNT, request.round, sensitivity, sigma, work.note, request.job)
-
-    if request.task == "evaluate":
-        vectors, next_state = work.evaluate(own, spend), state
-    else:
-        result = work.make(own, state, spend)
-        vectors = encode_message(work.setup.links, result.packed)
-        next_state = [np.asarray(leaf) for leaf in jax.tree.leaves(result.state)]
+    make_room(node.state_dir, 8 * job.places_of(node.client) * (job.width + 3) + 8 * size, policy.limits.disk_bytes_max)
+    vectors, state, next_state = _make(node, request, job, store, ledger)
     reply = _reply(request, vectors)
     if policy.audit.keep_messages and request.task == "train":
         keep_exchange(node.state_dir, request, state, vectors)
@@ -211,13 +199,40 @@ def _release(node: Node, request: Request, job: Job, store: Store, policy: Polic
     return reply
 
 
+def _make(
+    node: Node, request: Request, job: Job, store: Store, ledger: Ledger
+) -> tuple[bytes, list[np.ndarray], list[np.ndarray]]:
+    """Make the message, the state before and the state after it; its cost is on the ledger before any noise is drawn."""
+    work = Work(job, request) if request.task != "standardise" else None
+    state = store.state(request, job.digest, work.first_state if work else list)
+    own = load_examples(node.source, job, node.state_dir)
+    # a person with rows at q clients is in q releases where others are in one: each counts q times
+    shared = job.config.privacy.clients_per_unit**0.5
+
+    def spend(sensitivity: float, sigma: float) -> None:
+        note = work.note if work else f"means and deviations, {job.noise} noise"
+        ledger.spend(ACCOUNT, request.round, sensitivity, sigma / shared, note, request.job)
+
+    if work is None:
+        return release_means(job, node.client, own, spend), state, state
+    if request.task == "evaluate":
+        return work.evaluate(own, spend), state, state
+    result = work.make(own, state, spend)
+    return encode_message(work.setup.links, result.packed), state, [np.asarray(leaf) for leaf in jax.tree.leaves(result.state)]
+
+
 def _require_budget(job: Job, request: Request, policy: Policy, ledger: Ledger, taken: int) -> None:
     """Refuse a request beyond the job or the budget, before anything is solved."""
     plan = job.setup[1]
     if request.task == "evaluate":
         if job.evaluation is None or request.round + 1 not in job.evaluation.rounds(job.config.rounds.total):
             raise Refused("evaluation", f"The job has no evaluation after round {request.round + 1}.")
-        multiplier = job.evaluation.noise_multiplier(job.config)
+        multiplier = job.evaluation.cost_multiplier(job.config)
+    elif request.task == "standardise":
+        if plan is None or not plan.standard_multiplier or request.round != 0:
+            raise Refused("standard", "The job has no such release of means, or it is not asked for as the first message.")
+        check_plan(policy, plan)
+        multiplier = plan.standard_cost_multiplier()
     elif plan is None:
         return
     else:
@@ -229,7 +244,7 @@ def _require_budget(job: Job, request: Request, policy: Policy, ledger: Ledger, 
 
 def _reply(request: Request, vectors: bytes) -> Reply:
     """Make the reply, under the job's own name."""
-    return Reply.of(request._replace(job=request.job.removesuffix(EVALUATION)), vectors)
+    return Reply.of(request._replace(job=request.job.removesuffix(SUFFIXES.get(request.task, ""))), vectors)
 
 
 def _repeated(request: Request, store: Store) -> bytes | None:

@@ -10,8 +10,6 @@ do not count (Lemma P of docs/privacy/proofs.md).
 
 import hashlib
 import io
-import secrets
-import sys
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedpdm.engines.flower.client.rows import Rows, read_arrays, read_rows
+from fedpdm.engines.flower.client.slots import ClientExamples, deal, in_slots, warn
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.job_schema import check_table, schema_digest
 from fedpdm.engines.flower.protocol import Refused
@@ -41,19 +40,6 @@ class NodeSource(NamedTuple):
     data_dir: Path | None  # the folder of known data sets
 
 
-class ClientExamples(NamedTuple):
-    """A client's examples after the public map, in the job's slots: empty ones are zero, `held_out` ones are not trained on.
-
-    The first four arrays have one row per slot; this number does not depend on the client's rows.
-    """
-
-    features: np.ndarray  # [slots, d] float32
-    labels: np.ndarray  # [slots] int32
-    filled: np.ndarray  # [slots] bool
-    held_out: np.ndarray  # [slots] bool
-    beyond: np.ndarray  # [] int64, rows without a slot; only the owner sees this number
-
-
 def load_examples(source: NodeSource, job: Job, folder: Path) -> ClientExamples:
     """Load the examples, prepared as the job says. They are stored in the state folder, since every message has a new process.
 
@@ -69,9 +55,9 @@ def load_examples(source: NodeSource, job: Job, folder: Path) -> ClientExamples:
     """
     forget_old_rows(source, folder)
     path = _path(folder, job.digest)
-    if (kept := _read(path, job)) is not None:
+    if (kept := _read(path, job, source.client)) is not None:
         return kept
-    examples = _part(source, job) if source.path is None else _file(source, job, _order(job))
+    examples = _part(source, job) if source.path is None else _file(source, job)
     content = io.BytesIO()
     np.savez(content, **examples._asdict())
     path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -185,7 +171,7 @@ def _fingerprint(source: NodeSource) -> str:
     return hashlib.sha256(repr(about).encode()).hexdigest()
 
 
-def _read(path: Path, job: Job) -> ClientExamples | None:
+def _read(path: Path, job: Job, client: int | None = None) -> ClientExamples | None:
     """Read stored examples; a broken file is made again."""
     if not path.is_file():
         return None
@@ -194,7 +180,9 @@ def _read(path: Path, job: Job) -> ClientExamples | None:
             kept = ClientExamples(*(arrays[name] for name in ClientExamples._fields))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
-    whole = kept.features.shape == (job.slots, job.width) and all(len(part) == job.slots for part in kept[:-1])
+    places = len(kept.features)
+    fits = places == job.places_of(client) if client is not None else places in {n * job.unit_rows for n in job.all_slots}
+    whole = fits and kept.features.shape[1:] == (job.width,) and all(len(part) == places for part in kept[:-1])
     return kept if whole else None
 
 
@@ -207,7 +195,7 @@ def _part(source: NodeSource, job: Job) -> ClientExamples:
         raise DataError(f"Client {source.client} does not exist among {known.clients} clients: count from 0.")
     size = int(known.sizes[source.client])
     rows = Rows(known.features[source.client, :size], known.labels[source.client, :size], np.ones(size, bool))
-    return _in_slots(rows, job, "", _order(job))
+    return in_slots(rows, deal(rows, job, source.client), job, source.client, "")
 
 
 def read_file_rows(source: NodeSource, job: Job) -> ClientExamples:
@@ -225,19 +213,19 @@ def read_file_rows(source: NodeSource, job: Job) -> ClientExamples:
     ClientExamples
         Row k is in slot k.
     """
-    return _file(source, job, np.arange(job.slots))
+    return _file(source, job, np.arange(job.slots_of(source.client)))
 
 
-def _file(source: NodeSource, job: Job, order: np.ndarray) -> ClientExamples:
+def _file(source: NodeSource, job: Job, order: np.ndarray | None = None) -> ClientExamples:
     check_schema(source, job)
     assert source.path is not None
     rows = _read_file(source.path, job)
-    good = rows.good[: job.slots]
-    names, features = tuple(job.features), np.zeros((len(good), job.width), np.float32)
+    dealt = deal(rows, job, source.client, order)
+    names, features = tuple(job.features), np.zeros((len(rows.good), job.width), np.float32)
     with np.errstate(all="ignore"):
-        for row in np.flatnonzero(good):  # one by one: in a batch the last digits of a row may depend on others
+        for row in np.flatnonzero(dealt.places >= 0):  # one by one: in a batch the last digits of a row may depend on others
             features[row] = _mapped(job, rows.features[row], names)
-    return _in_slots(Rows(features, rows.labels, rows.good), job, str(source.path), order)
+    return in_slots(rows._replace(features=features), dealt, job, source.client, str(source.path))
 
 
 def _mapped(job: Job, row: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
@@ -247,7 +235,7 @@ def _mapped(job: Job, row: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
     try:
         return map_row(job.config, row, names)
     except Exception as error:  # a plugin's map may raise any error at an odd row
-        _warn(f"the map does not take a row: {type(error).__name__}: {error}")
+        warn(f"the map does not take a row: {type(error).__name__}: {error}")
         return np.full(job.width, np.nan, np.float32)
 
 
@@ -258,46 +246,3 @@ def _read_file(path: Path, job: Job) -> Rows:
         return read_arrays(path, len(job.features), len(job.classes))
     check_table(job.table)
     return read_rows(path, job.table)
-
-
-def _in_slots(rows: Rows, job: Job, name: str, order: np.ndarray) -> ClientExamples:
-    """Put the first rows into the job's slots. A row that is malformed, or not finite after the map, leaves its slot empty."""
-    beyond = max(0, len(rows.labels) - job.slots)
-    features, labels, good = (part[: job.slots] for part in rows)
-    own, filled = order[: len(labels)], np.zeros(job.slots, bool)
-    filled[own] = good & np.isfinite(features).all(axis=1) & (features != 0).any(axis=1)
-    if lost := len(labels) - int(filled.sum()):
-        _warn(f"{name}: {lost} rows are malformed, without a label or not finite: they do not count.")
-    if beyond:
-        _warn(f"{name}: {beyond} rows are beyond the job's {job.slots} slots and are not used: leave rows out.")
-    slots, places = np.zeros((job.slots, features.shape[1]), np.float32), np.zeros(job.slots, labels.dtype)
-    slots[own], places[own] = features, labels
-    slots[~filled], places[~filled] = 0.0, 0
-    return ClientExamples(slots, places, filled, _held_out(slots, places, filled, job), np.array(beyond))
-
-
-def _order(job: Job) -> np.ndarray:
-    """Draw the slot of the first row, of the second, and so on, so that a slot reveals nothing about a row's position.
-
-    Otherwise a row that is removed from the file would move all later rows to other slots, and so to other batches.
-    """
-    order = list(range(job.slots))
-    if job.noise == "secure" and job.setup[1] is not None:
-        secrets.SystemRandom().shuffle(order)
-    return np.array(order, np.int64)
-
-
-def _warn(text: str) -> None:
-    print(f"fedpdm: {text}", file=sys.stderr, flush=True)
-
-
-def _held_out(features: np.ndarray, labels: np.ndarray, filled: np.ndarray, job: Job) -> np.ndarray:
-    """Choose the rows for evaluation: a function of each row alone, so that no row affects another one."""
-    out = np.zeros(len(labels), bool)
-    if job.evaluation is None:
-        return out
-    limit = int(job.evaluation.share * 2**64)
-    for slot in np.flatnonzero(filled):
-        content = hashlib.sha256(job.id.encode() + features[slot].tobytes() + labels[slot].tobytes()).digest()
-        out[slot] = int.from_bytes(content[:8]) < limit
-    return out

@@ -67,6 +67,7 @@ class LimitsSection(Section):
     basis_size_max: int = Field(default=10_000, ge=1)
     evaluations_max: int = Field(default=100, ge=0, description="evaluations in one job")
     evaluation_noise_multiplier_min: float = Field(default=1.0, gt=0)
+    standard_noise_multiplier_min: float = Field(default=1.0, gt=0, description="of the means and deviations before training")
     jobs_max: int = Field(default=100, ge=1, description="jobs in the state-dir")
     jobs_per_day: int = Field(default=10, ge=0, description="new jobs that are taken without an operator's approval")
     introductions_per_day: int = Field(default=10_000, ge=1)
@@ -193,13 +194,13 @@ def check_job(policy: Policy, job: Job) -> None:
     _at_most("steps", config.local.steps, limits.steps_max)
     _at_most("step-size", config.local.step_size, limits.step_size_max)
     _at_most("radius", config.data.radius or 1.0, limits.radius_max)
-    _at_most("slots", job.slots, limits.slots_max)
+    _at_most("slots", job.slots * job.unit_rows, limits.slots_max)
     if config.privacy.mechanism == "sound":
         _among("noise", job.noise, allow.noise)
     _check_map(policy, config, job)
     if job.evaluation is not None:
         _at_most("evaluation", len(job.evaluation.rounds(config.rounds.total)), limits.evaluations_max)
-        _at_least("evaluation", job.evaluation.noise_multiplier(config), limits.evaluation_noise_multiplier_min)
+        _at_least("evaluation", job.evaluation.cost_multiplier(config), limits.evaluation_noise_multiplier_min)
 
 
 def _check_map(policy: Policy, config: Config, job: Job) -> None:
@@ -238,6 +239,8 @@ def check_plan(policy: Policy, plan: Plan, taken: int = 0) -> None:
     _among("mode", plan.mode, policy.allow.modes)
     _at_most("clip", plan.clip, limits.clip_max)
     _at_least("noise", plan.cost_multiplier(), limits.noise_multiplier_min)
+    if plan.standard_multiplier:
+        _at_least("noise", plan.standard_cost_multiplier(), limits.standard_noise_multiplier_min)
     _at_most("participations", taken + 1, min(plan.participations, limits.participations_max))
 
 

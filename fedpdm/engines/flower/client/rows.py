@@ -36,6 +36,7 @@ class Rows(NamedTuple):
     features: np.ndarray  # [n, d] float32
     labels: np.ndarray  # [n] int32, or float32 in [0, 1] if the label is a number
     good: np.ndarray  # [n] bool
+    units: tuple[str | None, ...] | None = None  # the person of each row, if the schema names the column
 
 
 def read_rows(path: Path, schema: Schema) -> Rows:
@@ -167,14 +168,22 @@ def _encoded(name: str, schema: Schema, columns: Columns, good: np.ndarray) -> R
             baseline = [column.baseline] if column.baseline else []
             read[own] = words_of(table.column(own), [*column.levels, *baseline])
     features = encode(schema, table._replace(columns=read), labelled=False).features
+    units = None if schema.unit_column is None else _units(table.column(schema.unit_column, "unit column"))
     if schema.target:
         numbers, wrong = numbers_of(table.column(schema.label, "label column"))
         labels = schema.target.scale(numbers.to_numpy().astype(np.float64))
-        return Rows(features, np.nan_to_num(labels), good & ~wrong & ~np.isnan(labels))
+        return Rows(features, np.nan_to_num(labels), good & ~wrong & ~np.isnan(labels), units)
     places = {word: place for place, word in enumerate(schema.classes)}
     words = words_of(table.column(schema.label, "label column"), schema.classes)
     labels = np.array([-1 if word is None else places.get(word, -1) for word in words], np.int32)
-    return Rows(features, labels, good & (labels >= 0))
+    return Rows(features, labels, good & (labels >= 0), units)
+
+
+def _units(column: "polars.Series") -> tuple[str | None, ...]:
+    """Return the persons' names; whole numbers with all their digits, so that no two persons become one."""
+    import polars as pl
+
+    return tuple(column.cast(pl.String) if column.dtype.is_integer() else words_of(column, []))
 
 
 def _lines(path: Path) -> list[str]:

@@ -16,9 +16,11 @@ from fedpdm.compression.links import shared_support
 from fedpdm.compression.messages import LARGEST
 from fedpdm.compression.wire import WireError, decode, encode, make_part, spread
 from fedpdm.engines.flower.client.node_data import ClientExamples, cut_norms
+from fedpdm.engines.flower.client.standard import map_rows, read_standard
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Refused, Request
-from fedpdm.privacy.evaluation import count_cells, release_counts
+from fedpdm.metrics import count, vector_of
+from fedpdm.privacy.evaluation import release_counts
 from fedpdm.privacy.mechanism import Mechanism, Release, no_privacy, secure
 from fedpdm.privacy.noise import SecureGaussian
 from fedpdm.privacy.rounding import Shape, iterate_bound, sensitivity_margin
@@ -36,6 +38,8 @@ class Work:
     def __init__(self, job: Job, request: Request) -> None:
         self.job, self.config, self.request = job, job.config, request
         self.setup, self.plan = job.setup
+        self.slots, self.places = job.slots_of(request.client), job.places_of(request.client)
+        self.standard = read_standard(job, request)
         like = _shapes(job)
         self.broadcast = _decode(request.vectors, like[0])
         self.state_tree = jax.tree.structure(like[1])
@@ -65,8 +69,8 @@ class Work:
             state = jax.tree.unflatten(self.state_tree, leaves)
             setup = setup._replace(privacy=self._secure(state, self.config.data.radius or 1.0, spend))
         elif self.plan:
-            sensitivity = self.plan.sensitivity(_step_size(setup, self.request.round), self.job.slots)
-            spend(sensitivity, self.plan.cost_multiplier() * sensitivity)
+            sensitivity = self.plan.sensitivity(_step_size(setup, self.request.round), self.slots)
+            spend(sensitivity, self.plan.noise_multiplier * sensitivity)
         return self._run(setup, own, leaves)
 
     def quiet(self, own: ClientExamples, leaves: list[np.ndarray]) -> ClientResult:
@@ -82,9 +86,13 @@ class Work:
     def _run(self, setup: Setup, own: ClientExamples, leaves: list[np.ndarray]) -> ClientResult:
         request, links, double = self.request, setup.links, self.double
         state = jax.tree.unflatten(self.state_tree, leaves)
-        trained = np.where(own.held_out[:, None], np.float32(0.0), own.features)  # an empty slot is zero
+        counted = own.trained()
+        seen = map_rows(own.features, self.standard, double)
+        trained = np.where(counted[:, None] > 0, seen, seen.dtype.type(0))  # an empty slot is zero
         features = cut_norms(trained, self.config.data.radius or 1.0) if double else trained
-        rows: Any = (features[None], own.labels[None], np.array([self.job.slots], np.int32), np.int32(0))
+        rows: Any = (features[None], own.labels[None], np.array([self.places], np.int32), np.int32(0))
+        if self.job.unit:
+            rows += (counted[None], np.array([self.slots], np.int32))
         seed: Any = np.uint32(self.config.seed)
         t: Any = np.int32(request.round)  # an array: otherwise every round would be compiled again
         key = jax.jit(client_key)(seed, t, np.int32(request.client))
@@ -96,20 +104,32 @@ class Work:
         """Return noised counts on the rows that are held out; `spend` is called before any noise is drawn."""
         evaluation, rows = self.job.evaluation, own.held_out & own.filled
         assert evaluation is not None
-        scores = self.setup.problem.loss.scores(jnp.asarray(self.broadcast.x0), jnp.asarray(own.features))
-        counts = count_cells(np.nan_to_num(np.asarray(scores, np.float64))[rows], own.labels[rows], evaluation.bins)
-        noised = release_counts(counts, evaluation.noise_multiplier(self.config), spend)
+        features = own.features if self.standard is None else self.standard.apply(own.features)
+        scores = self.setup.problem.loss.scores(jnp.asarray(self.broadcast.x0), jnp.asarray(features))
+        shares = self._link(np.nan_to_num(np.asarray(scores, np.float64)))[rows]
+        threshold = self.config.metrics.threshold
+        cut = threshold if isinstance(threshold, float) and len(self.job.classes) == 2 else None
+        counts = vector_of(count(np.nan_to_num(shares), own.labels[rows], cut, evaluation.bins, own.weights[rows]))
+        noised = release_counts(counts, evaluation.noise_multiplier(self.config), self.places, spend)
         return encode([make_part(noised.astype(np.float32), np.ones(counts.size, bool))])
+
+    def _link(self, scores: np.ndarray) -> np.ndarray:
+        """Probabilities of the classes; where the loss has no link to them, those of a softmax."""
+        link = self.setup.problem.loss.link
+        if link is not None:
+            return link.apply(scores)
+        shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return shifted / shifted.sum(axis=1, keepdims=True)
 
     def _secure(self, state: Any, radius: float, spend: SpendFn) -> Mechanism:
         """Make the secure mechanism for this round from public values alone."""
         plan, setup, t = self.plan, self.setup, self.request.round
         assert plan is not None
         step_size = _step_size(setup, t)
-        public: Any = Release(step_size, float(self.job.slots), setup.local.steps, 0.0, None)  # type: ignore[arg-type]
+        public: Any = Release(step_size, float(self.slots), setup.local.steps, 0.0, None)  # type: ignore[arg-type]
         bound = float(plan.bound(public))
         shape = Shape(
-            examples=self.job.slots,
+            examples=self.places,
             features=self.job.width,
             classes=self.job.shape[0],
             radius=radius,

@@ -5,7 +5,7 @@ from typing import Any
 
 from fedpdm.engines.flower.client.approve import job_epsilon
 from fedpdm.engines.flower.client.books import BudgetClosed, open_ledger
-from fedpdm.engines.flower.client.client import EVALUATION
+from fedpdm.engines.flower.client.client import SUFFIXES
 from fedpdm.engines.flower.client.held_jobs import held_digests, held_job
 from fedpdm.engines.flower.client.node_data import beyond_slots
 from fedpdm.engines.flower.client.store import Kept, open_store
@@ -43,7 +43,7 @@ def client_status(folder: Path) -> dict[str, Any]:
                     budget, spends, words = next(iter(ledger.accounts()), None), ledger.rows(), ledger.words()
             except BudgetClosed as error:
                 trouble = str(error)
-    named = [*held_digests(folder), *(message.job.removesuffix(EVALUATION) for message in messages)]
+    named = [*held_digests(folder), *(_plain(message.job) for message in messages)]
     return {
         "budget": budget,
         "trouble": trouble,  # why the budget counts as used up, if it does; the seal is not compared
@@ -57,7 +57,7 @@ def client_status(folder: Path) -> dict[str, Any]:
 
 def _job(folder: Path, job: str, messages: list[Kept], spends: list[Spend], budget: dict[str, Any] | None) -> dict[str, Any]:
     own = [message for message in messages if message.job == job]
-    paid = [spend for spend in spends if spend.job.removesuffix(EVALUATION) == job]
+    paid = [spend for spend in spends if _plain(spend.job) == job]
     spent = 0.0
     if paid and budget is not None:
         multipliers = (effective_multiplier(spend.sigma / spend.sensitivity, budget["relation"]) for spend in paid)
@@ -72,11 +72,16 @@ def _job(folder: Path, job: str, messages: list[Kept], spends: list[Spend], budg
         "epsilon_spent": spent,
         "releases": len(paid),
         "messages": len(own),
-        "evaluations": sum(message.job == job + EVALUATION for message in messages),
+        "evaluations": sum(message.job == job + SUFFIXES["evaluate"] for message in messages),
         "accepted": sum(message.status == "accepted" for message in own),
         "last_round": own[-1].round if own else None,
         "rounds": [message.round for message in own],
     }
+
+
+def _plain(name: str) -> str:
+    """The job's own digest."""
+    return name.partition(":")[0]
 
 
 def _held(folder: Path, job: str) -> Job | None:

@@ -22,6 +22,7 @@ from fedpdm.engines.flower.protocol import Reply, Request
 from fedpdm.engines.flower.server.evaluations import Evaluations
 from fedpdm.engines.flower.server.replies import NodeAnswer, valid_replies
 from fedpdm.engines.flower.server.run_folder import NOISE_NOTES, describe_asked
+from fedpdm.engines.flower.server.standard import Standards
 from fedpdm.engines.simulation.measures import (
     LINKS,
     TestSet,
@@ -41,6 +42,7 @@ from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import server_round, travel_at
 from fedpdm.runs.folder import RunFolder
 from fedpdm.runs.record import ModelNames, RunRecord
+from fedpdm.setup.shares import precisions
 
 __all__ = ["Coordinator", "CoordinatorState"]
 
@@ -88,7 +90,8 @@ class Coordinator:
         )
         state, self.round = self.record.begin(self._first_state(job.shape))
         self.state: CoordinatorState = jax.tree.map(jnp.asarray, state)
-        self.evaluations = Evaluations(job, folder.path)
+        self.evaluations, self.standards = Evaluations(job, folder.path), Standards(job, folder.path)
+        self.shares = shares_of(job)
         self._began = time.perf_counter()
         self._sent: tuple[Any, Downlink, int] | None = None  # broadcast, notes, bytes of the present round
 
@@ -124,8 +127,11 @@ class Coordinator:
         return self.evaluations.due(self.round)
 
     def evaluation_requests(self, clients: Iterable[int]) -> dict[int, Request]:
-        """Return the requests for an evaluation of the model after the last round."""
-        state, whole = self.state, self.setup.algorithm.broadcast(self.state.server)
+        """Return the requests for an evaluation of the model after the last round, or at the end of the released one."""
+        state, server = self.state, self.state.server
+        if self.done and self.config.metrics.released == "averaged":
+            server = server._replace(x0=jnp.asarray(self.averaged_model))
+        whole = self.setup.algorithm.broadcast(server)
         asked, t = jnp.asarray(sorted(clients), jnp.int32), jnp.int32(self.round)
         _, downlink, _ = send_down(
             self.setup.links._replace(downlink=1.0),
@@ -138,7 +144,8 @@ class Coordinator:
         )
         vectors = encode_broadcast(self.setup.links, downlink)
         named = {int(client): self.evaluations.accepted(int(client)) for client in np.asarray(asked)}
-        return {c: Request("evaluate", self.job.digest, self.round - 1, c, name, vectors) for c, name in named.items()}
+        what, standard = ("evaluate", self.job.digest, self.round - 1), self.standards.message
+        return {client: Request(*what, client, name, vectors, standard) for client, name in named.items()}
 
     def requests(self, clients: Iterable[int]) -> dict[int, Request]:
         """Return the next round's requests to these clients."""
@@ -151,9 +158,8 @@ class Coordinator:
         vectors = encode_broadcast(self.setup.links, downlink)
         self._sent = broadcast, downlink, len(vectors)
         names = [bytes(np.asarray(name)).hex() if np.any(name) else "" for name in np.asarray(state.accepted)]
-        return {
-            int(client): Request("train", self.job.digest, self.round, int(client), names[client], vectors) for client in asked
-        }
+        what, standard = ("train", self.job.digest, self.round), self.standards.message
+        return {int(client): Request(*what, int(client), names[client], vectors, standard) for client in asked}
 
     def take(self, asked: dict[int, Request], replies: Iterable[NodeAnswer]) -> tuple[dict[str, Any], list[str]]:
         """End the round with its replies; return the row of measurements, and a line for every reply that is not used.
@@ -191,7 +197,10 @@ class Coordinator:
         support = shared_support(setup.links, self.config.seed, t, broadcast.x0)
         vectors = {client: reply.vectors for client, reply in messages.items()}
         travel = travel_at(setup, t, setup.local.steps)
-        return receive(setup.links, setup.algorithm.silent(broadcast), vectors, support, travel)
+        found = receive(setup.links, setup.algorithm.silent(broadcast), vectors, support, travel)
+        if self.shares is None:
+            return found
+        return found._replace(reports=found.reports._replace(shares=jnp.asarray(self.shares[found.reports.clients])))
 
     def _move_on(self, server: Any, asked: dict[int, Request], used: dict[int, Reply]) -> None:
         """Compute the state after this round."""
@@ -252,14 +261,27 @@ class Coordinator:
             "messages_asked_for": int(asked.sum()),
             "messages_used": int(used.sum()),
             "evaluation": self.evaluations.last(),
+            **self._figures(),
             **self._guarantee(),
         }
         clients = describe_asked(asked, used, epsilon, self.test, self.model.shape[0])
-        return self.record.finish(self, time.perf_counter() - self._began, 0.0, clients, more)
+        standard = self.standards.standard
+        fold = standard.fold if standard else None
+        return self.record.finish(self, time.perf_counter() - self._began, 0.0, clients, more, fold)
+
+    def _figures(self) -> dict[str, Any]:
+        """The clients' last evaluation in the place of test figures, if there are no test rows."""
+        last = self.evaluations.last()
+        if self.test is not None or not last or last["round"] != self.round or "accuracy" not in last:
+            return {}
+        averaged = self.config.metrics.released == "averaged"
+        name = "_averaged" if averaged else ""
+        return {f"metrics{name}": last, f"test_accuracy{name}": last["accuracy"]["value"]}
 
     def _epsilon_at_most(self, plan: Plan, asked: int) -> float:
         """Return the most that a client can have spent: it cannot have answered more often than the server asked."""
-        releases = [plan.cost_multiplier()] * min(asked, plan.participations) + self.evaluations.multipliers()
+        releases = [plan.cost_multiplier()] * min(asked, plan.participations)
+        releases += self.evaluations.multipliers() + self.standards.multipliers()
         effective = [effective_multiplier(z, plan.relation) for z in releases]
         return gdp_epsilon(compose_gdp(effective), plan.delta) if effective else 0.0
 
@@ -276,6 +298,15 @@ class Coordinator:
             "refused_participations": int(jnp.sum(self.state.asked) - jnp.sum(self.state.used)),
             "guarantee": plan.sentence(epsilon) if protected else f"Nothing is guaranteed: {NOISE_NOTES['simulation']}",
         }
+
+
+def shares_of(job: Job) -> np.ndarray | None:
+    """Every client's share of the objective, by the precision of what its public slots let it say; None: 1/N each."""
+    plan, slots = job.setup[1], np.array(job.all_slots, float)
+    if job.config.problem.weights == "clients":
+        return None
+    known = slots if plan is None else precisions(slots, job.shape[0] * job.shape[1], plan.training_mu())
+    return (known / known.sum()).astype(np.float32)
 
 
 def names_of(job: Job) -> ModelNames:

@@ -13,7 +13,8 @@ from fedpdm.compression.wire import WireError, decode
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Reply, Request
 from fedpdm.engines.flower.server.replies import NodeAnswer, valid_replies
-from fedpdm.privacy.evaluation import SENSITIVITY, cell_count
+from fedpdm.metrics import count, counts_of, metrics_of_counts, vector_of
+from fedpdm.privacy.evaluation import SENSITIVITY
 
 __all__ = ["Evaluations"]
 
@@ -45,11 +46,19 @@ class Evaluations:
         named = (row.get("messages", {}).get(str(client), "") for row in reversed(self.rows()))
         return next(filter(None, named), "")
 
+    def figures(self, done: int) -> dict[str, Any]:
+        """The last evaluation in the place of a summary's test figures, if it is of the model after so many rounds."""
+        last = self.last()
+        if not last or last["round"] != done or "accuracy" not in last:
+            return {}
+        of = "_averaged" if self.job.config.metrics.released == "averaged" else ""
+        return {f"metrics{of}": last, f"test_accuracy{of}": last["accuracy"]["value"]}
+
     def multipliers(self) -> list[float]:
         """Return the noise multipliers of all requested evaluations."""
         if self.job.evaluation is None:
             return []
-        return [self.job.evaluation.noise_multiplier(self.job.config)] * len(self.rows())
+        return [self.job.evaluation.cost_multiplier(self.job.config)] * len(self.rows())
 
     def take(self, asked: dict[int, Request], replies: Iterable[NodeAnswer]) -> tuple[dict[str, Any], list[str]]:
         """Add up the replies; return the row, and a line for every reply that is not used."""
@@ -72,28 +81,21 @@ class Evaluations:
 
     def _counts(self, reply: Reply) -> np.ndarray:
         assert self.job.evaluation is not None
-        size = cell_count(len(self.job.classes), self.job.evaluation.bins)
+        size = _size(len(self.job.classes), self.job.evaluation.bins)
         (part,) = decode(reply.vectors, dimensions=[size], limit=LARGEST_COUNT)
+        if len(part.values) != size:
+            raise WireError("count", f"Expected {size} counts, got {len(part.values)}.")
         return part.values.astype(np.float64)
 
-    def _measures(self, counts: np.ndarray, clients: int) -> dict[str, Any]:
-        """Return accuracy with the standard error from the noise, the confusion matrix, and the calibration curve."""
+    def _measures(self, vector: np.ndarray, clients: int) -> dict[str, Any]:
+        """All figures that boards ask for, with intervals that hold the noise."""
         assert self.job.evaluation is not None
-        classes, bins = len(self.job.classes), self.job.evaluation.bins
-        confusion = counts[: classes * classes].reshape(classes, classes)
-        calibration = counts[classes * classes :].reshape(bins, 2)
-        sigma = self.job.evaluation.noise_multiplier(self.job.config) * SENSITIVITY * math.sqrt(clients)
-        rows = max(float(confusion.sum()), 1.0)
-        right = float(np.trace(confusion))
-        error = sigma * math.sqrt(classes + (right / rows) ** 2 * classes * classes) / rows
-        sizes = np.maximum(calibration.sum(axis=1), 0.0)
-        middles = (np.arange(bins) + 0.5) / bins
-        gap = float(np.abs(calibration[:, 1] - middles * sizes).sum() / max(sizes.sum(), 1.0))
-        return {
-            "accuracy": min(max(right / rows, 0.0), 1.0),
-            "accuracy_error": error,
-            "rows": rows,
-            "confusion": confusion.round(3).tolist(),
-            "calibration": calibration.round(3).tolist(),
-            "calibration_gap": min(gap, 1.0),
-        }
+        deviation = self.job.evaluation.noise_multiplier(self.job.config) * SENSITIVITY * math.sqrt(clients)
+        counts = counts_of(vector, len(self.job.classes), self.job.evaluation.bins)
+        told = metrics_of_counts(counts, self.job.classes, deviation)
+        return {"noise": float(f"{deviation:.6g}"), **told, "threshold": self.job.settings.metrics.threshold}
+
+
+def _size(classes: int, bins: int) -> int:
+    """How many numbers an evaluation has."""
+    return vector_of(count(np.zeros((0, classes)), np.zeros(0, int), bins=bins)).size

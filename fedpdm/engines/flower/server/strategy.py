@@ -13,6 +13,7 @@ from fedpdm.engines.flower.protocol import Introduction, Meeting, Refused, Reply
 from fedpdm.engines.flower.server.coordinator import Coordinator
 from fedpdm.engines.flower.server.replies import NodeAnswer
 from fedpdm.errors import UserError
+from fedpdm.metrics.words import metric_lines
 
 __all__ = ["Nodes", "PrimalDual", "POLL_SECONDS"]
 
@@ -133,6 +134,8 @@ class PrimalDual(Strategy):
     def start(self, grid: Grid, initial_arrays: Any = None, *ignored: Any, timeout: float = 3600, **others: Any) -> Result:  # type: ignore[override]
         """Run to the end, from the last checkpoint. The model and its measurements are in the run folder."""
         result = Result()
+        if self.coordinator.standards.due:
+            self.standardise(grid, timeout)
         while True:
             number = self.coordinator.round
             if messages := list(self.configure_evaluate(number, ArrayRecord(), ConfigRecord(), grid)):
@@ -143,6 +146,15 @@ class PrimalDual(Strategy):
             messages = self.configure_train(number + 1, ArrayRecord(), ConfigRecord(), grid)
             _, measured = self.aggregate_train(number + 1, _exchange(grid, list(messages), timeout))
             result.train_metrics_clientapp[number + 1] = measured or MetricRecord()
+
+    def standardise(self, grid: Grid, timeout: float) -> None:
+        """Before the first round: ask all clients that are connected for their noised means."""
+        there, standards = self.nodes.wait_for(self.least, self.wait), self.coordinator.standards
+        messages = self._ask(standards.requests(there), there, MessageType.TRAIN, 0)
+        clients, dropped = standards.take(self._asked, self._said(_exchange(grid, messages, timeout)))
+        for line in dropped:
+            _log.warning("fedpdm: means and deviations, %s", line)
+        _log.info("fedpdm: means and deviations of %d clients", clients)
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """Ask all connected clients for noised counts, after the rounds of the job's evaluation."""
@@ -156,9 +168,8 @@ class PrimalDual(Strategy):
         row, dropped = self.coordinator.evaluations.take(self._asked, self._said(replies))
         for line in dropped:
             _log.warning("fedpdm: evaluation after round %d, %s", row["round"], line)
-        if "accuracy" in row:
-            told = row["round"], row["clients"], row["accuracy"], row["accuracy_error"]
-            _log.info("fedpdm: after round %d, on held-out rows of %d clients: accuracy %.4f (noise: +-%.4f)", *told)
+        for line in metric_lines(row if "accuracy" in row else None, "rows that clients hold out")[:2]:
+            _log.info("fedpdm: after round %d, by noised counts of %d clients: %s", row["round"], row["clients"], line)
         return MetricRecord({key: value for key, value in row.items() if isinstance(value, int | float)})
 
     def _ask(self, asked: dict[int, Request], there: dict[int, int], kind: str, server_round: int) -> list[Message]:
