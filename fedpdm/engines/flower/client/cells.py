@@ -49,7 +49,7 @@ def column_of(name: str, array: np.ndarray) -> "polars.Series":
     if kind in "iufb":
         return pl.Series(name, array)
     if kind == "c":
-        return pl.Series(name, np.where(array.imag == 0, array.real, np.inf))  # a table has no complex numbers
+        return pl.Series(name, np.where(np.imag(array) == 0, np.real(array), np.inf))  # a table has no complex numbers
     if kind == "U":
         return pl.Series(name, array.tolist(), pl.String)
     if kind == "S":

@@ -6,7 +6,7 @@ the round, which is a function of released values, and the vectors of the answer
 
 import io
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,7 @@ def keep_exchange(folder: Path, request: Request, state: list[np.ndarray], answe
         The request, the state before the round, and the vectors of the answer.
     """
     content = io.BytesIO()
-    leaves = {f"state{place:03d}": leaf for place, leaf in enumerate(state)}
+    leaves: dict[str, Any] = {f"state{place:03d}": leaf for place, leaf in enumerate(state)}
     np.savez(content, request=_bytes(request.vectors), answer=_bytes(answer), **leaves)
     path = folder / FOLDER / f"{request.job[:32]}-{request.round:010d}.npz"
     path.parent.mkdir(mode=0o700, exist_ok=True)
