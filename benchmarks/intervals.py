@@ -134,7 +134,7 @@ def draw_figure(results: list[dict], path: Path) -> None:
         left.errorbar(places, shares, errors, fmt="o", capsize=3, label=names[epsilon])
         right.bar(places, [row["mean_width"] for row in rows], 0.23, label=names[epsilon])
     left.axhspan(0.93, 0.97, alpha=0.15, color="gray")
-    left.set(ylabel="coverage of 95 % intervals", ylim=(0.5, 1.0))
+    left.set(ylabel="coverage of 95 % intervals", ylim=(0.2, 1.0))
     right.set(ylabel="mean width", yscale="log")
     for axis in (left, right):
         axis.set_xticks(range(len(KINDS)), KINDS)
