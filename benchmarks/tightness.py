@@ -14,7 +14,7 @@ from workloads import RESULTS
 
 from fedpdm.audit import audit
 from fedpdm.audit.small import small_config, small_federation
-from fedpdm.privacy.plan import MODES
+from fedpdm.choices.words import MODES
 from fedpdm.runs.folder import atomic_write
 
 EPSILON, CANARIES = 4.0, 400

@@ -9,6 +9,7 @@ Non-convex and Non-smooth Problems with Model Sparsification". The pages of the 
 """
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from fedpdm.errors import require_extra
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from fedpdm.problem import Problem, logistic, penalties, softmax
     from fedpdm.rounds import Setup
     from fedpdm.runs.finished import FinishedRun
-    from fedpdm.runs.train import train
+    from fedpdm.training import train
 
 __all__ = [
     "LocalPlan",
@@ -112,8 +113,12 @@ _HOMES = {
     "fedpdm.problem": ("Problem", "logistic", "penalties", "softmax"),
     "fedpdm.rounds": ("Setup",),
     "fedpdm.runs.finished": ("FinishedRun",),
-    "fedpdm.runs.train": ("train",),
+    "fedpdm.training": ("train",),
 }
+
+if importlib.util.find_spec("sklearn") is None:  # `from fedpdm import *` takes what there is
+    __all__.remove("FedPDMClassifier")
+    __all__.remove("FedPDMRegressor")
 
 
 def __getattr__(name: str) -> Any:

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SAMPLINGS", "Roster", "roster", "cohort_roster", "cohort_table", "deal_cohorts", "cohorts_per_round", "fair_share"]
+__all__ = ["Roster", "roster", "cohort_roster", "cohort_table", "deal_cohorts", "cohorts_per_round", "fair_share"]
 
-SAMPLINGS = ("uniform", "cycle")
 COHORT_STREAM = 2**31  # no round has this number
 
 Roster = list[tuple[np.ndarray, np.ndarray]]  # per round: the chosen clients, and which of them take part

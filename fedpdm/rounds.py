@@ -193,7 +193,7 @@ def message_noise(setup: Setup, examples: float, round_index: int) -> float:
     gain = setup.algorithm.gain(travel_at(setup, round_index, steps))
     step_size = step_size_at(setup.local, round_index)
     release = Release(step_size, jnp.float32(examples), steps, jnp.float32(0.0), jax.random.key(0), gain)
-    stages = setup.privacy.release_solution(nothing, release), setup.privacy.release_message(nothing, release)
+    stages = setup.privacy.release(nothing, release), setup.privacy.release_message(nothing, release)
     return float(setup.algorithm.model_vector(gain)) * sum(float(stage.noise) for stage in stages)
 
 
@@ -236,7 +236,7 @@ def client_round(
     """
     solved = stage("solve", solve_locally)(setup, examples, state, broadcast, round_index, key, support)
     # The privacy boundary of the sound mechanism: the code below this line uses released values only.
-    solution = setup.privacy.release_solution(solved.x, solved.release)
+    solution = setup.privacy.release(solved.x, solved.release)
     solved = solved._replace(x=solution.value)
     return stage("message", _make_message)(setup, state, broadcast, round_index, solved, solution, support)
 

@@ -1,7 +1,10 @@
 """Shared pieces of the tests."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +33,13 @@ def random_federation(sizes: list[int], features: int = 5, classes: int = 3, see
     parts[0][1][:classes] = np.arange(classes)[: len(parts[0][1])]
     test = parts.pop()
     return federation_from_arrays(parts, *test)
+
+
+def fedpdm(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process."""
+    return subprocess.run(
+        [sys.executable, "-m", "fedpdm.cli.main", *arguments], capture_output=True, text=True, timeout=300, cwd=cwd
+    )
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ BEGIN, END = "<!-- graph: begin -->", "<!-- graph: end -->"
 
 # Lower rooms first. Rooms of one level do not use each other.
 LEVELS = (
-    ("errors", "version", "cache", "native", "participation"),
+    ("errors", "version", "cache", "native"),
     ("choices",),
-    ("config", "metrics"),
+    ("config", "metrics", "participation"),
     ("data", "problem", "compression"),
     ("privacy", "algorithms", "theory"),
     ("rounds", "secure_sums"),
@@ -23,8 +23,9 @@ LEVELS = (
     ("engines.simulation",),
     ("runs",),
     ("engines.flower",),
-    ("audit", "studies", "report", "export", "estimator"),
-    ("cli",),
+    ("audit", "studies", "report", "export"),
+    ("training",),
+    ("estimator", "cli"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 

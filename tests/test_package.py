@@ -114,6 +114,15 @@ def test_an_absent_package_costs_one_line_that_names_its_extra(minimal, tmp_path
     assert f"pip install 'fedpdm[{extra}]'" in line
 
 
+def test_a_star_import_takes_what_there_is(minimal, tmp_path):
+    code = (
+        "import sys; sys.path.append(sys.argv.pop(1)); from fedpdm import *; print(train.__name__, 'FedPDMClassifier' in dir())"
+    )
+    environment = {"HOME": str(tmp_path), "PATH": ""}
+    done = subprocess.run([sys.executable, "-S", "-c", code, str(minimal)], capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.stderr) == ("train False\n", "")
+
+
 def test_the_root_gives_every_name_that_it_lists():
     for name in fedpdm.__all__:
         assert getattr(fedpdm, name) is not None

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedpdm.participation import SAMPLINGS, fair_share, roster
+from fedpdm.choices.words import SAMPLINGS
+from fedpdm.participation import fair_share, roster
 
 sizes = st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n)))
 

@@ -4,16 +4,14 @@ Every local step is noised (privacy.mode = "every-step"), since nothing is known
 """
 
 import argparse
+from pathlib import Path
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpdm.config import load_config
-from fedpdm.data import federation_from_arrays
-from fedpdm.engines.simulation.build import build_simulation
-from fedpdm.engines.simulation.simulation import Simulation
+import fedpdm
 from fedpdm.problem import CustomModel, custom_model, penalties
 
 HIDDEN, CLASSES = 24, 3
@@ -49,26 +47,26 @@ def neurons(model: CustomModel) -> jax.Array:
     return model.ravel(eqx.tree_at(lambda net: net.layers[1].weight, nothing, out))
 
 
-def train(epsilon: float | None, strength: float, rounds: int, examples: int, seed: int = 0) -> tuple[Simulation, CustomModel]:
-    """The simulation after its last round, and the model that knows how to read it."""
+def train(
+    epsilon: float | None, strength: float, rounds: int, examples: int, out: Path | None = None, seed: int = 0
+) -> tuple[fedpdm.FinishedRun, CustomModel]:
+    """The finished run, and the model that knows how to read it."""
     model = network(seed)
     clients = [rings(examples, seed=client + 1) for client in range(10)]
-    federation = federation_from_arrays(clients, *rings(3000, seed=0))
+    federation = fedpdm.federation_from_arrays(clients, *rings(3000, seed=0))
     settings = ["data.clients=10", "rounds.participants=10", "rounds.all_first=false", f"rounds.total={rounds}"]
     settings += ["algorithm.rho=0.1", "algorithm.server_rule=dual-memory", "local.batch_size=0", "local.steps=5"]
     settings += ["local.step_size=0.5", f"seed={seed}", "metrics.diagnose_every=10"]
     if epsilon:
         settings += ["privacy.mechanism=sound", f"privacy.epsilon={epsilon}", "privacy.mode=every-step", "privacy.clip=1.0"]
     penalty = penalties.group_lasso(strength, groups=neurons(model))
-    simulation = build_simulation(load_config("plain", settings), federation, loss=model.loss, penalty=penalty)
-    for _ in simulation.run():
-        pass
-    return simulation, model
+    config = fedpdm.load_config("plain", settings)
+    return fedpdm.train(config, out, federation=federation, loss=model.loss, penalty=penalty), model
 
 
-def neurons_left(simulation: Simulation, model: CustomModel) -> int:
+def neurons_left(run: fedpdm.FinishedRun, model: CustomModel) -> int:
     """Neurons with a weight out of them that is not zero."""
-    return int((np.asarray(model.unravel(simulation.model).layers[1].weight) != 0).any(axis=0).sum())
+    return int((np.asarray(model.unravel(run.model).layers[1].weight) != 0).any(axis=0).sum())
 
 
 def main() -> None:
@@ -77,11 +75,13 @@ def main() -> None:
     parser.add_argument("--strength", type=float, default=0.004, help="of the group lasso")
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--examples", type=int, default=3000, help="per client")
+    parser.add_argument("--out", type=Path, help="the run folder (default: a new one below runs/)")
     options = parser.parse_args()
-    simulation, model = train(options.epsilon or None, options.strength, options.rounds, options.examples)
-    left = neurons_left(simulation, model)
-    print(f"test accuracy {simulation.test_accuracy(simulation.model):.3f}, {left} of {HIDDEN} neurons are left")
-    print(simulation.plan.sentence() if simulation.plan else "No privacy mechanism was on.")
+    run, model = train(options.epsilon or None, options.strength, options.rounds, options.examples, options.out)
+    left = neurons_left(run, model)
+    print(f"test accuracy {run.summary['test_accuracy']:.3f}, {left} of {HIDDEN} neurons are left")
+    print(run.guarantee)
+    print(f"Run folder: {run.folder}")
 
 
 if __name__ == "__main__":

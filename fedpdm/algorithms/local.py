@@ -145,56 +145,74 @@ def solve(
         gram, rows = examples.grams[examples.client], batch_of(jnp.int32(0))
         x = steps_in_dual_space(problem, plan, rows, gram, x0, linear_term, weight, step_size)
         return x, LocalInfo(jnp.int32(plan.steps))
-
-    def data_gradient(x: Array, step: Array) -> Array:
-        gradient = problem.loss.gradient(x, *batch_of(step))
-        if plan.batch_clip:
-            norm = jnp.linalg.norm(gradient)
-            cut = gradient * jnp.minimum(1.0, plan.batch_clip / (norm + 1e-30))
-            gradient = jnp.where(jnp.isfinite(norm), cut, 0.0)  # 0 * inf would be NaN
-        return gradient if gradient_noise is None else gradient + gradient_noise(step, x.shape)
-
-    def smooth_gradient(x: Array, step: Array) -> Array:
-        gradient = data_gradient(x, step)
-        if problem.penalty_by == "subgradient":
-            gradient = gradient + jax.grad(problem.penalty.value)(x)
-        return gradient + problem.beta * concave_gradient(x) if problem.beta else gradient
-
-    def on_support(direction: Array) -> Array:
-        return direction if support is None else jnp.where(support, direction, 0.0)
-
+    local = _LocalProblem(problem, plan, batch_of, x0, linear_term, weight, gradient_noise, support, metric)
     if plan.linearised:
-        slope = on_support(smooth_gradient(x0, jnp.int32(0)) + linear_term)
+        slope = local.on_support(local.smooth_gradient(x0, jnp.int32(0)) + linear_term)
         move = lambda _, x: x - step_size * (slope + weight * (x - x0))  # noqa: E731
         return jax.lax.fori_loop(0, plan.steps, move, x0), LocalInfo(jnp.int32(plan.steps))
-
-    def pull(x: Array) -> Array:
-        return weight * (x - x0 if metric is None else (x - x0) @ metric)
-
-    def direction(x: Array, step: Array) -> Array:
-        return on_support(smooth_gradient(x, step) + linear_term + pull(x))
-
     if plan.solver == "newton":
-        rows = batch_of(jnp.int32(0))
-
-        def value(x: Array) -> Array:
-            data = jnp.sum(problem.loss.values(x, *rows[:2]) * rows[2]) + problem.beta * concave_value(x)
-            return data + jnp.sum(linear_term * x) + jnp.sum((x - x0) * pull(x)) / 2
-
-        x, taken = newton(value, lambda x: direction(x, jnp.int32(0)), x0, plan.steps, plan.tolerance)
+        x, taken = newton(local.value, lambda x: local.direction(x, jnp.int32(0)), x0, plan.steps, plan.tolerance)
         return x, LocalInfo(taken)
+    return _gradient_steps(local, step_size)
+
+
+class _LocalProblem(NamedTuple):
+    """The local problem of `solve`, with its gradients; the arguments are those of `solve`."""
+
+    problem: Problem
+    plan: LocalPlan
+    batch_of: Callable[[Array], tuple[Array, Array, Array]]
+    x0: Array
+    linear_term: Array | float
+    weight: Array | float
+    gradient_noise: GradientNoiseFn | None
+    support: Array | None
+    metric: Array | None
+
+    def data_gradient(self, x: Array, step: Array) -> Array:
+        gradient = self.problem.loss.gradient(x, *self.batch_of(step))
+        if self.plan.batch_clip:
+            norm = jnp.linalg.norm(gradient)
+            cut = gradient * jnp.minimum(1.0, self.plan.batch_clip / (norm + 1e-30))
+            gradient = jnp.where(jnp.isfinite(norm), cut, 0.0)  # 0 * inf would be NaN
+        return gradient if self.gradient_noise is None else gradient + self.gradient_noise(step, x.shape)
+
+    def smooth_gradient(self, x: Array, step: Array) -> Array:
+        gradient = self.data_gradient(x, step)
+        if self.problem.penalty_by == "subgradient":
+            gradient = gradient + jax.grad(self.problem.penalty.value)(x)
+        return gradient + self.problem.beta * concave_gradient(x) if self.problem.beta else gradient
+
+    def on_support(self, direction: Array) -> Array:
+        return direction if self.support is None else jnp.where(self.support, direction, 0.0)
+
+    def pull(self, x: Array) -> Array:
+        return self.weight * (x - self.x0 if self.metric is None else (x - self.x0) @ self.metric)
+
+    def direction(self, x: Array, step: Array) -> Array:
+        return self.on_support(self.smooth_gradient(x, step) + self.linear_term + self.pull(x))
+
+    def value(self, x: Array) -> Array:
+        """The objective on the first batch; without the penalty."""
+        features, labels, weights = self.batch_of(jnp.int32(0))
+        data = jnp.sum(self.problem.loss.values(x, features, labels) * weights) + self.problem.beta * concave_value(x)
+        return data + jnp.sum(self.linear_term * x) + jnp.sum((x - self.x0) * self.pull(x)) / 2
+
+
+def _gradient_steps(local: _LocalProblem, step_size: Array) -> tuple[Array, LocalInfo]:
+    plan = local.plan
 
     def until_tolerance(step: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         x, taken, active = carry
-        d = direction(x, step)
+        d = local.direction(x, step)
         return jnp.where(active, x - step_size * d, x), taken + active, active & ~(jnp.sum(d**2) <= plan.tolerance)
 
     if plan.tolerance:
         # All steps are computed, and those after the end change nothing: the time of an answer would reveal an early exit.
-        start = (x0, jnp.int32(0), jnp.bool_(True))
+        start = (local.x0, jnp.int32(0), jnp.bool_(True))
         x, steps, _ = jax.lax.fori_loop(0, plan.steps, until_tolerance, start)
     else:
-        x = jax.lax.fori_loop(0, plan.steps, lambda step, x: x - step_size * direction(x, step), x0)
+        x = jax.lax.fori_loop(0, plan.steps, lambda step, x: x - step_size * local.direction(x, step), local.x0)
         steps = jnp.int32(plan.steps)
     return x, LocalInfo(steps)
 

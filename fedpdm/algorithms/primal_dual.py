@@ -101,31 +101,9 @@ def fedpdm(
     Li, Huang, Wang, Chi, Quek: "Privacy-preserving Federated Primal-Dual Learning for Non-convex and Non-smooth Problems with
     Model Sparsification", Algorithm 1.
     """
+    _check(rho, server_rule, adaptive)
     whole_table = aggregate is not element_wise_mean and server_rule != "participants"
-    if not rho > 0:
-        raise ConfigError(f"Expected algorithm.rho={rho} > 0: it is the weight of the proximal term.")
-    if server_rule not in SERVER_RULE.values:
-        raise ConfigError(f"Unknown algorithm.server_rule={server_rule!r}: choose one of {', '.join(SERVER_RULE.values)}.")
-
-    if adaptive and server_rule != "dual-memory":
-        raise ConfigError(
-            f'algorithm.adaptive=true needs the clients\' duals at the server: set algorithm.server_rule="dual-memory" '
-            f"(it is {server_rule!r})."
-        )
-
-    inverse = None if metric is None else jnp.linalg.inv(metric)
-
-    def forth(v: Array) -> Array:
-        return v if metric is None else v @ metric
-
-    def back(v: Array) -> Array:
-        return v if inverse is None else v @ inverse
-
-    def prox(penalty: Penalty, u: Array, step: Array | float, near: Array) -> Array:
-        return penalty.prox(u, step) if metric is None else prox_in_metric(penalty, u, step, metric, near)
-
-    def rho_of(broadcast: Broadcast) -> Array | float:
-        return rho if broadcast.weight is None else broadcast.weight
+    distances = _Distances(metric, None if metric is None else jnp.linalg.inv(metric))
 
     def init_client(x0: Array) -> ClientState:
         return ClientState(jnp.zeros_like(x0))
@@ -142,31 +120,31 @@ def fedpdm(
         return -state.dual
 
     def client_update(state: ClientState, broadcast: Broadcast, x: Array, travel: Array) -> tuple[ClientState, Array]:
-        weight = rho_of(broadcast)
-        dual = state.dual + weight * forth(broadcast.x0 - x)
-        return ClientState(dual), x - back(dual) / weight
+        weight = rho if broadcast.weight is None else broadcast.weight
+        dual = state.dual + weight * distances.forth(broadcast.x0 - x)
+        return ClientState(dual), x - distances.back(dual) / weight
 
     def server_update(state: ServerState, reports: Reports, penalty: Penalty) -> ServerState:
         y, arrived, shares = reports.messages, reports.arrived(), reports.shares
         if server_rule == "participants":
-            return state._replace(x0=prox(penalty, aggregate(y, arrived, shares), 1 / rho, state.x0))
+            return state._replace(x0=distances.prox(penalty, aggregate(y, arrived, shares), 1 / rho, state.x0))
         weight = rho if state.rho is None else state.rho
         known = state.memory[reports.clients]
-        news = y if server_rule == "cached" else (known + weight * forth(state.x0 - y)) / 2
+        news = y if server_rule == "cached" else (known + weight * distances.forth(state.x0 - y)) / 2
         memory = replace_rows(state.memory, reports.clients, news, arrived)
         heard = None if state.heard is None else hear(state.heard, reports, state.share)
         if heard is None:
             mean = state.mean + shared_sum(news - known, arrived, state.share, shares)
         else:
             mean = aggregate(memory, heard > 0, heard) if server_rule == "cached" else remembered(aggregate, memory, heard)
-        x = y if server_rule == "cached" else y + back(news) / weight
-        u = mean if server_rule == "cached" else aggregate(x, arrived, shares) - back(mean) / weight
-        x0 = prox(penalty, u, 1 / weight, state.x0)
+        x = y if server_rule == "cached" else y + distances.back(news) / weight
+        u = mean if server_rule == "cached" else aggregate(x, arrived, shares) - distances.back(mean) / weight
+        x0 = distances.prox(penalty, u, 1 / weight, state.x0)
         after = state._replace(x0=x0, memory=memory, mean=mean, heard=heard)
         if state.rho is None or state.round is None:
             return after
         residuals = relative_residuals(
-            x, news, forth(x0 - state.x0), x0, state.rho, lambda v: aggregate(v, reports.present, shares)
+            x, news, distances.forth(x0 - state.x0), x0, state.rho, lambda v: aggregate(v, reports.present, shares)
         )
         return after._replace(rho=balanced(state.rho, rho, state.round, *residuals), round=state.round + 1)
 
@@ -184,6 +162,34 @@ def fedpdm(
         whole_table=whole_table,
         gain=lambda travel: 2.0,  # y = x - lambda/rho, and lambda moves by -rho when x moves by 1
     )
+
+
+def _check(rho: float, server_rule: str, adaptive: bool) -> None:
+    if not rho > 0:
+        raise ConfigError(f"Expected algorithm.rho={rho} > 0: it is the weight of the proximal term.")
+    if server_rule not in SERVER_RULE.values:
+        raise ConfigError(f"Unknown algorithm.server_rule={server_rule!r}: choose one of {', '.join(SERVER_RULE.values)}.")
+    if adaptive and server_rule != "dual-memory":
+        raise ConfigError(
+            f'algorithm.adaptive=true needs the clients\' duals at the server: set algorithm.server_rule="dual-memory" '
+            f"(it is {server_rule!r})."
+        )
+
+
+class _Distances(NamedTuple):
+    """Distances in a metric M, or plain ones where it is None."""
+
+    metric: Array | None
+    inverse: Array | None
+
+    def forth(self, v: Array) -> Array:
+        return v if self.metric is None else v @ self.metric
+
+    def back(self, v: Array) -> Array:
+        return v if self.inverse is None else v @ self.inverse
+
+    def prox(self, penalty: Penalty, u: Array, step: Array | float, near: Array) -> Array:
+        return penalty.prox(u, step) if self.metric is None else prox_in_metric(penalty, u, step, self.metric, near)
 
 
 def relative_residuals(

@@ -24,6 +24,7 @@ from fedpdm.audit.attacks import Scores
 from fedpdm.audit.audit import AuditResult, Claim, claim_of, judge, judge_one_run
 from fedpdm.audit.one_run import Canaries, one_run
 from fedpdm.audit.small import small_config, small_federation
+from fedpdm.compression.messages import LARGEST
 from fedpdm.compression.wire import decode, encode, make_part, spread
 from fedpdm.config import Config, validate
 from fedpdm.data.tables import table_from_columns
@@ -49,7 +50,6 @@ __all__ = [
 
 NODE_ATTACKS = ("messages", "replies", "time", "schema")
 CLASSES, WIDTH = 2, 60
-LARGEST = 1e6
 _POLICY = """
 [budget]
 epsilon = {epsilon}

@@ -50,7 +50,7 @@ def _switchable(privacy: Mechanism, noisy: Array) -> Mechanism:
         return lambda step, shape: jnp.where(noisy, noise(step, shape), 0.0), cost
 
     in_either = gradient_noise if in_steps else None
-    return Mechanism(privacy.mechanism, either(privacy.release_solution), either(privacy.release_message), in_either)
+    return Mechanism(privacy.mechanism, either(privacy.release), either(privacy.release_message), in_either)
 
 
 class Runner:

@@ -8,17 +8,17 @@ from typing import Any, Generic, TypeVar
 from fedpdm.choices.rows import Choice, Option
 from fedpdm.errors import ConfigError
 
-__all__ = ["Table", "load_plugins", "on_change", "register", "spelled", "unregister"]
+__all__ = ["ChoiceTable", "load_plugins", "on_change", "register", "spelled", "unregister"]
 
 GROUP = "fedpdm.plugins"  # the entry points of other packages
 
 
 Row = TypeVar("Row", bound=Choice)
-_tables: dict[type[Choice], "Table[Any]"] = {}
+_tables: dict[type[Choice], "ChoiceTable[Any]"] = {}
 _listeners: list[Callable[[], None]] = []
 
 
-class Table(Mapping[str, Row], Generic[Row]):
+class ChoiceTable(Mapping[str, Row], Generic[Row]):
     """Rows by name, in order; rows of other packages come last.
 
     Examples
@@ -155,7 +155,7 @@ def _tell() -> None:
         listener()
 
 
-def _table_of(row: object) -> "Table[Any]":
+def _table_of(row: object) -> "ChoiceTable[Any]":
     table = next((table for kind, table in _tables.items() if isinstance(row, kind)), None)
     if table is None:
         kinds = ", ".join(kind.__name__ for kind in _tables)
@@ -163,7 +163,7 @@ def _table_of(row: object) -> "Table[Any]":
     return table
 
 
-def _check(row: Choice, table: "Table[Any]") -> None:
+def _check(row: Choice, table: "ChoiceTable[Any]") -> None:
     if row.name in table.rows:
         raise ConfigError(f"There is another {table.kind} named {row.name!r}: choose another name.")
     if not re.fullmatch(r"[a-z][a-z0-9-]*", row.name):

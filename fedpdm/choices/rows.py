@@ -8,7 +8,7 @@ from typing import Any
 from fedpdm.errors import ConfigError
 
 __all__ = ["Option", "Choice", "AlgorithmChoice", "AggregateChoice", "LossChoice", "PenaltyChoice", "FeatureMapChoice"]
-__all__ += ["MetricChoice", "CommandChoice"]
+__all__ += ["ScalingChoice", "PartitionChoice", "MetricChoice", "CommandChoice"]
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,12 @@ class PenaltyChoice(Choice):
     ----------
     subgradient : bool
         Whether it has a slope everywhere (zero at a kink), so that problem.penalty_by = "subgradient" may use it.
+    convex : bool
+        Whether it is convex, whatever its options. The `Penalty` says the same.
     """
 
     subgradient: bool = False
+    convex: bool = True
 
 
 @dataclass(frozen=True)
@@ -133,9 +136,38 @@ class FeatureMapChoice(Choice):
 
     def onnx_nodes(self) -> Callable[..., str]:
         """Return the function that adds the map to an ONNX graph."""
-        if self.onnx is None:
-            raise ConfigError(f"The feature map {self.name!r} has no ONNX form: its row must name one (onnx=...). Use csv.")
-        return self.onnx if callable(self.onnx) else _find(self.onnx, self.name)
+        return _onnx_nodes(self, "feature map")
+
+
+@dataclass(frozen=True)
+class ScalingChoice(Choice):
+    """A scaling of one example: `make` is the function itself, from [rows, n] and the n column names to [rows, n].
+
+    The title completes the sentence "A feature is ..." in a report.
+
+    Attributes
+    ----------
+    unit : bool
+        Whether a row is brought to norm 1 afterwards, with a bias of 0.2 beside it.
+    onnx : str, callable or None
+        The function, or where it is, that adds it to an ONNX graph: `(graph, columns, names) -> node`.
+    """
+
+    unit: bool = True
+    onnx: str | Callable[..., str] | None = None
+
+    def onnx_nodes(self) -> Callable[..., str]:
+        """Return the function that adds the scaling to an ONNX graph."""
+        return _onnx_nodes(self, "scaling")
+
+
+@dataclass(frozen=True)
+class PartitionChoice(Choice):
+    """A way to deal examples to clients: `make` is the function itself.
+
+    It takes the labels [examples], the number of clients, `seed` and the options, and returns every client's example indices.
+    The title completes the sentence "There are so many clients, ..." in a report; it may name options in braces.
+    """
 
 
 @dataclass(frozen=True)
@@ -182,6 +214,12 @@ class CommandChoice(Choice):
     `make` is the function of the command, or the `typer.Typer` of a group. It is imported when the command is used or when help
     is asked for. A command has no title: its help comes from its docstring.
     """
+
+
+def _onnx_nodes(row: FeatureMapChoice | ScalingChoice, kind: str) -> Callable[..., str]:
+    if row.onnx is None:
+        raise ConfigError(f"The {kind} {row.name!r} has no ONNX form: its row must name one (onnx=...). Use csv.")
+    return row.onnx if callable(row.onnx) else _find(row.onnx, row.name)
 
 
 def _find(place: str, name: str) -> Callable[..., Any]:

@@ -1,25 +1,21 @@
-"""The rows that come with this package.
+"""The rows that come with this package: algorithms, aggregates, losses, penalties, metrics and commands.
 
 A row says the name, the title, the options with their defaults, and where the function is that makes it. Nothing here imports
 JAX: a function is imported when it is first used.
 """
 
-import re
-
-from fedpdm.choices.registry import Table
+from fedpdm.choices.registry import ChoiceTable
 from fedpdm.choices.rows import (
     AggregateChoice,
     AlgorithmChoice,
     CommandChoice,
-    FeatureMapChoice,
     LossChoice,
     MetricChoice,
     Option,
     PenaltyChoice,
 )
 
-__all__ = ["AGGREGATES", "ALGORITHMS", "COMMANDS", "FEATURE_MAPS", "GAMMA", "LOSSES", "METRICS", "PENALTIES"]
-__all__ += ["SCATTERING_CENTRE", "SERVER_RULE", "is_table"]
+__all__ = ["AGGREGATES", "ALGORITHMS", "COMMANDS", "GAMMA", "LOSSES", "METRICS", "PENALTIES", "SERVER_RULE"]
 
 RHO = Option("rho", 1.0, "weight rho of the proximal term", limits={"gt": 0})
 MU = Option("mu", 0.1, "weight mu of the proximal term", limits={"ge": 0})
@@ -33,7 +29,7 @@ SERVER_RULE = Option(
 
 ADAPTIVE = Option("adaptive", False, "the server balances rho between consensus and progress in the first 50 rounds")
 
-ALGORITHMS: Table[AlgorithmChoice] = Table(
+ALGORITHMS: ChoiceTable[AlgorithmChoice] = ChoiceTable(
     "algorithm",
     [
         AlgorithmChoice(
@@ -74,7 +70,7 @@ ALGORITHMS: Table[AlgorithmChoice] = Table(
 TRIM = Option("trim", 0.1, "share of the weight that is left out at each end", limits={"ge": 0, "lt": 0.5})
 
 _AGGREGATES = "fedpdm.algorithms.aggregate"
-AGGREGATES: Table[AggregateChoice] = Table(
+AGGREGATES: ChoiceTable[AggregateChoice] = ChoiceTable(
     "aggregate",
     [
         AggregateChoice("mean", "mean", f"{_AGGREGATES}:mean", (), "The mean of what arrived. One client can move it."),
@@ -107,7 +103,7 @@ SMOOTHING = Option(
 )
 
 _NUMBER = "fedpdm.problem.regression"
-LOSSES: Table[LossChoice] = Table(
+LOSSES: ChoiceTable[LossChoice] = ChoiceTable(
     "loss",
     [
         LossChoice(
@@ -147,7 +143,7 @@ LOWER = Option("penalty_lower", -1.0, "lower limit of the box", "lower")
 UPPER = Option("penalty_upper", 1.0, "upper limit of the box", "upper")
 
 _PENALTY = "fedpdm.problem.penalties"
-PENALTIES: Table[PenaltyChoice] = Table(
+PENALTIES: ChoiceTable[PenaltyChoice] = ChoiceTable(
     "penalty",
     [
         PenaltyChoice("none", "", f"{_PENALTY}:none", (), "No penalty."),
@@ -157,12 +153,26 @@ PENALTIES: Table[PenaltyChoice] = Table(
         ),
         PenaltyChoice("l2", "an L2 penalty", f"{_PENALTY}:l2", (GAMMA,), "Half the sum of squares: small weights.", True),
         PenaltyChoice(
-            "mcp", "the penalty MCP", f"{_PENALTY}:mcp", (GAMMA, CONCAVITY), "Like L1 for small weights, constant beyond.", True
+            "mcp",
+            "the penalty MCP",
+            f"{_PENALTY}:mcp",
+            (GAMMA, CONCAVITY),
+            "Like L1 for small weights, constant beyond.",
+            subgradient=True,
+            convex=False,
         ),
         PenaltyChoice(
-            "scad", "the penalty SCAD", f"{_PENALTY}:scad", (GAMMA, CONCAVITY), "Like MCP, with a straight part first.", True
+            "scad",
+            "the penalty SCAD",
+            f"{_PENALTY}:scad",
+            (GAMMA, CONCAVITY),
+            "Like MCP, with a straight part first.",
+            subgradient=True,
+            convex=False,
         ),
-        PenaltyChoice("l0", "an L0 penalty", f"{_PENALTY}:l0", (GAMMA,), "The number of weights that are not zero."),
+        PenaltyChoice(
+            "l0", "an L0 penalty", f"{_PENALTY}:l0", (GAMMA,), "The number of weights that are not zero.", convex=False
+        ),
         PenaltyChoice(
             "group-lasso", "a group lasso", f"{_PENALTY}:group_lasso", (GAMMA,), "A feature is kept or dropped by all classes."
         ),
@@ -170,52 +180,8 @@ PENALTIES: Table[PenaltyChoice] = Table(
     ],
 )
 
-SCATTERING_SCALE = Option("scattering_scale", 2, "scales J; one feature per 2^J pixels a side", limits={"ge": 1, "le": 6})
-SCATTERING_CENTRE = Option(
-    "scattering_centre",
-    "auto",
-    "strokes subtracts the common part of made-up pen strokes; auto: for MNIST and digits",
-    values=("auto", "none", "strokes"),
-)
-FOURIER_COUNT = Option("fourier_count", 2000, "number of random cosines", limits={"ge": 1})
-FOURIER_BANDWIDTH = Option("fourier_bandwidth", 1.0, "distance at which two examples are unlike", limits={"gt": 0})
-FEATURES_SEED = Option("features_seed", 0, "public seed that the cosines are drawn from", limits={"ge": 0})
-
-_MAPS, _NODES = "fedpdm.data.features", "fedpdm.export.onnx.maps"
-FEATURE_MAPS: Table[FeatureMapChoice] = Table(
-    "feature map",
-    [
-        FeatureMapChoice("raw", "raw", f"{_MAPS}:raw", (), "The features as they are loaded."),
-        FeatureMapChoice(
-            "scattering",
-            "wavelet scattering",
-            f"{_MAPS}:scattering",
-            (SCATTERING_SCALE, SCATTERING_CENTRE),
-            "Images: wavelet scattering of orders 0 to 2.",
-            f"{_NODES}:scattering",
-        ),
-        FeatureMapChoice(
-            "fourier",
-            "random cosines",
-            f"{_MAPS}:fourier",
-            (FOURIER_COUNT, FOURIER_BANDWIDTH, FEATURES_SEED),
-            "Anything: random cosines of the example, close to a Gaussian kernel.",
-            f"{_NODES}:fourier",
-        ),
-        FeatureMapChoice(
-            "piecewise",
-            "hat functions",
-            f"{_MAPS}:piecewise",
-            (),
-            "Tables: hat functions over public knots, and indicators of levels.",
-            f"{_NODES}:piecewise",
-        ),
-    ],
-)
-
-
 _CLASSES, _NUMBERS = "fedpdm.metrics.classes", "fedpdm.metrics.numbers"
-METRICS: Table[MetricChoice] = Table(
+METRICS: ChoiceTable[MetricChoice] = ChoiceTable(
     "metric",
     [
         MetricChoice("accuracy", "Accuracy", f"{_CLASSES}:accuracy", (), "share of test rows in the right class"),
@@ -285,7 +251,7 @@ METRICS: Table[MetricChoice] = Table(
 )
 
 _CLI = "fedpdm.cli"
-COMMANDS: Table[CommandChoice] = Table(
+COMMANDS: ChoiceTable[CommandChoice] = ChoiceTable(
     "command",
     [
         CommandChoice(name, "", f"{_CLI}.{place}")
@@ -306,24 +272,3 @@ COMMANDS: Table[CommandChoice] = Table(
         )
     ],
 )
-
-
-def is_table(name: str) -> bool:
-    """Tell whether the name of a data set is the path of a table: it has a dot, a slash or a colon.
-
-    Parameters
-    ----------
-    name : str
-        data.name of the settings.
-
-    Returns
-    -------
-    bool
-        True for a path, False for a known data set.
-
-    Examples
-    --------
-    >>> is_table("people.csv"), is_table("mnist")
-    (True, False)
-    """
-    return bool(re.search(r"[./\\:]", name))

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fedpdm.cli.flower_budget import budget_app
+from fedpdm.cli.options import SetOption
 from fedpdm.errors import ConfigError, UserError, require_extra
 
 __all__ = ["flower_app"]
@@ -82,7 +83,7 @@ def _cohort_demo(folder: Path, members: int, epsilon: float, data_dir: Path | No
 def init(
     job: Annotated[Path, typer.Argument(help="New folder for the job, a policy, the schema and the Flower app.")],
     source: Annotated[str, typer.Option("--from", help="A run's folder, a preset, or a TOML file of settings.")] = "demo",
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting: KEY=VALUE; may be repeated.")] = None,
+    settings: SetOption = None,
     slots: Annotated[
         str | None, typer.Option(help="Public number of places for rows (or persons): one for all clients, or 500,80,1200.")
     ] = None,
@@ -118,7 +119,7 @@ def init(
     arrays = Arrays(classes.split(","), [f"x{j}" for j in range(columns)]) if classes and columns else None
     how: dict[str, Any] = {"slots": _whole_numbers(slots) if slots else None, "unit_rows": unit_rows}
     how |= {"schema": schema, "arrays": arrays, "noise": noise, "evaluation": wanted}
-    made = job_from(source, set_ or [], **how, data_dir=data_dir)
+    made = job_from(source, settings or [], **how, data_dir=data_dir)
     explained = explain(made)  # refuse a job that cannot be deployed before anything is written
     path = write_job(job, made, out=out or str(job.absolute() / "run"), data_dir=data_dir)
     print("\n".join(explained))

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedpdm.choices.words import RELATIONS
 from fedpdm.cli.live_audit import audit_live, canaries
 from fedpdm.cli.options import SetOption
 from fedpdm.errors import ConfigError, require_extra
@@ -15,8 +16,6 @@ __all__ = ["privacy_app"]
 privacy_app = typer.Typer(no_args_is_help=True, help="Plan, meter and audit privacy.")
 
 privacy_app.command("canaries")(canaries)
-
-RELATIONS = ("add-remove", "replace-one")
 
 
 @privacy_app.command("plan")
@@ -76,8 +75,16 @@ def plan(
     if as_json:
         print(json.dumps(result, indent=2))
         return
+    _print_modes(result["modes"], delta, steps)
+    if cohort:
+        _print_cohort(result["cohort"])
+    print(result["paper"]["sentence"])
+
+
+def _print_modes(modes: dict[str, Any], delta: float, steps: int) -> None:
+    """A line per mode and relation."""
     print(f"{'mode':14}{'relation':13}{'epsilon':>9}{'times':>7}{'noise/sens.':>13}{'sensitivity':>13}{'sigma':>11}")
-    for mode, by_relation in result["modes"].items():
+    for mode, by_relation in modes.items():
         if "error" in by_relation:
             print(f"{mode:14}{by_relation['error']}")
             continue
@@ -91,9 +98,6 @@ def plan(
         f"delta = {delta:g}; times: participations; sensitivity: add/remove. The noise multiplier (noise/sens.) is per "
         f"release: one per participation, or {steps} in mode every-step."
     )
-    if cohort:
-        _print_cohort(result["cohort"])
-    print(result["paper"]["sentence"])
 
 
 def _print_cohort(found: dict[str, Any]) -> None:

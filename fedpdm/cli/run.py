@@ -99,7 +99,7 @@ def _train(
     track: list[str] | None,
     note: str | None = None,
 ) -> None:
-    from fedpdm.runs.train import train
+    from fedpdm.training import train
 
     try:
         run = train(**what, data_dir=data_dir, progress=not quiet, track=track or ())
@@ -132,11 +132,10 @@ def _size(count: int) -> str:
 
 
 def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None = None) -> None:
-    """Write the report, and print the results in a few lines."""
+    """Print the results in a few lines."""
     from fedpdm.metrics.words import metric_lines
-    from fedpdm.report import write_report
 
-    page = write_report([path])
+    page = path / "report.html"
     if as_json:
         print(json.dumps(summary | {"folder": str(path), "report": str(page)}, indent=2))
         return

@@ -23,8 +23,6 @@ from fedpdm.compression.sparsify import coordinate_count, random_mask, top_k_mas
 from fedpdm.compression.values import rounded
 
 __all__ = [
-    "KINDS",
-    "DOWNLINKS",
     "Links",
     "Downlink",
     "Packed",
@@ -36,8 +34,6 @@ __all__ = [
     "send_down",
 ]
 
-KINDS = ("topk", "randk", "shared-randk", "public-topk", "noisy-topk")
-DOWNLINKS = ("model", "difference")
 SUPPORTED = ("shared-randk", "public-topk")
 SUPPORT_KEY = 2**31 - 2  # no client has this number
 SPREAD = 1.25  # a random share of a vector's coordinates rarely holds more than this times its share of the norm
@@ -106,7 +102,7 @@ def support_radius(kind: str, share: float, radius: float) -> float:
     Parameters
     ----------
     kind : str
-        A key of `KINDS`.
+        A word of `fedpdm.choices.words.COORDINATES`.
     share : float
         Share of the coordinates in the support.
     radius : float

@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 
 from fedpdm.compression.exchange import Message, Reports
+from fedpdm.compression.indices import encode_indices
 from fedpdm.compression.links import Downlink, Links, Packed
 from fedpdm.compression.values import KINDS
 from fedpdm.compression.wire import Part, WireError, decode, encode, make_part, spread
@@ -23,6 +24,7 @@ class Received(NamedTuple):
 
     reports: Reports
     refused: dict[int, str]  # client -> reason and sentence
+    index_bytes: dict[int, int]  # client -> bytes of its message that say which coordinates it holds
 
 
 def encode_message(links: Links, packed: Packed) -> bytes:
@@ -87,6 +89,7 @@ def receive(
     shapes = [leaf.shape for leaf in leaves]
     known = None if support is None else np.flatnonzero(np.asarray(support))
     refused: dict[int, str] = {}
+    index_bytes: dict[int, int] = {}
     values = [np.zeros((len(messages), *shape), np.float32) for shape in shapes]
     masks = [np.zeros((len(messages), *shape), bool) for shape in shapes]
     for place, (client, data) in enumerate(messages.items()):
@@ -96,13 +99,17 @@ def receive(
         except WireError as error:
             refused[client] = f"{error.reason}: {error}"
             continue
+        index_bytes[client] = sum(
+            len(encode_indices(part.indices, part.dimension)[1]) for part in parts if part.indices is not None
+        )
         for leaf, part in enumerate(parts):
             value, mask = spread(part, known)
             values[leaf][place], masks[leaf][place] = value.reshape(shapes[leaf]), mask.reshape(shapes[leaf])
     present = jnp.array([client not in refused for client in messages], bool)
     stacked = (jax.tree.unflatten(tree, [jnp.asarray(a) for a in arrays]) for arrays in (values, masks))
     message, sent = stacked
-    return Received(Reports(message, jnp.array(list(messages), jnp.int32), present, sent, travel), refused)
+    reports = Reports(message, jnp.array(list(messages), jnp.int32), present, sent, travel)
+    return Received(reports, refused, index_bytes)
 
 
 def _require_count(links: Links, parts: list[Part], support: np.ndarray | None) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
+from fedpdm.choices.words import VALUE_KINDS
 from fedpdm.compression.refusal import WireError
 from fedpdm.errors import ConfigError, DivergedError
 
 __all__ = ["KINDS", "rounded", "chosen_kind", "pack_values", "unpack_values", "packed_length"]
 
-KINDS = {"float32": 4, "float16": 2, "int8": 1}  # bytes per value
+KINDS: dict[str, int] = dict(zip(VALUE_KINDS, (4, 2, 1), strict=True))  # bytes per value
 _CODES = 127  # largest int8 code; -128 is never used
 _HALF_LARGEST = 65504.0  # largest finite float16
 _HALF_STEP = 2.0**-11  # largest relative error of float16 ...

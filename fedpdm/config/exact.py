@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from fedpdm.choices import PENALTIES
+
 if TYPE_CHECKING:
     from fedpdm.config.sections import Config
 
 __all__ = ["check_exact"]
-
-BENT_PENALTIES = ("mcp", "scad", "l0")  # those that are not convex
 
 
 def check_exact(config: "Config") -> None:
@@ -43,7 +43,8 @@ def check_exact(config: "Config") -> None:
         )
     if a.adaptive and (c.uplink < 1 or c.downlink < 1 or c.values != "float32"):
         raise ValueError("algorithm.adaptive=true needs whole messages: remove the settings in [compression]")
-    if a.metric == "moments" and (a.name != "fedpdm" or local.solver != "newton" or config.problem.penalty in BENT_PENALTIES):
+    convex = PENALTIES.row(config.problem.penalty).convex
+    if a.metric == "moments" and (a.name != "fedpdm" or local.solver != "newton" or not convex):
         raise ValueError(
             'algorithm.metric="moments" needs algorithm.name="fedpdm", local.solver="newton" and a convex penalty, not '
             f'"{config.problem.penalty}": set algorithm.metric="plain"'

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from fedpdm.choices import AGGREGATES, ALGORITHMS, FEATURE_MAPS, LOSSES, PENALTIES, Option, spelled
+from fedpdm.choices import AGGREGATES, ALGORITHMS, FEATURE_MAPS, LOSSES, PARTITIONS, PENALTIES, SCALINGS, Option, spelled
 
-__all__ = ["OneOf", "AlgorithmName", "AggregateName", "LossName", "PenaltyName", "FeatureMapName", "field_of"]
+__all__ = ["OneOf", "AlgorithmName", "AggregateName", "LossName", "PenaltyName", "FeatureMapName", "PartitionName"]
+__all__ += ["ScalingName", "field_of"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ AlgorithmName = Annotated[str, OneOf((ALGORITHMS,))]
 AggregateName = Annotated[str, OneOf((AGGREGATES,))]
 LossName = Annotated[str, OneOf((LOSSES, ("auto",)))]
 PenaltyName = Annotated[str, OneOf((PENALTIES,))]
+PartitionName = Annotated[str, OneOf((PARTITIONS, ("column",)))]
+ScalingName = Annotated[str, OneOf((("none",), SCALINGS))]
 FeatureMapName = Annotated[str, OneOf((FEATURE_MAPS, ("auto",)))]
 
 

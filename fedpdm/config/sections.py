@@ -3,12 +3,24 @@
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.fields import FieldInfo
 
-from fedpdm.choices import AGGREGATES, ALGORITHMS, FEATURE_MAPS, GAMMA, LOSSES, PENALTIES, Table, is_table, on_change
-from fedpdm.config.exact import check_exact
-from fedpdm.config.names import AggregateName, AlgorithmName, FeatureMapName, LossName, OneOf, PenaltyName, field_of
-from fedpdm.errors import ConfigError
+from fedpdm.choices import (
+    DIRICHLET_ALPHA,
+    GAMMA,
+    LABELS_PER_CLIENT,
+)
+from fedpdm.choices.words import Coordinates, Downlink, Mode, Relation, Sampling, ThresholdAim, ValueKind
+from fedpdm.config.conditions import check_config, check_data
+from fedpdm.config.names import (
+    AggregateName,
+    AlgorithmName,
+    FeatureMapName,
+    LossName,
+    PartitionName,
+    PenaltyName,
+    ScalingName,
+    field_of,
+)
 
 __all__ = ["Config", "Section"]
 
@@ -45,13 +57,13 @@ class DataSection(Section):
         default=None, ge=2, description="own table: clients with fewer rows become one client; unset: all stay apart"
     )
     clients: int = Field(default=100, ge=1, description='number of clients N; with partition = "column", those of the column')
-    partition: Literal["labels", "one-class", "dirichlet", "iid", "column"] = Field(
+    partition: PartitionName = Field(
         default="labels", description='how clients get examples: by "labels", "one-class", "dirichlet", "iid" or a "column"'
     )
-    labels_per_client: int = Field(default=4, ge=1, description='different labels per client, for partition = "labels"')
-    dirichlet_alpha: float = Field(default=0.5, gt=0, description='evenness of the label mix, for partition = "dirichlet"')
+    labels_per_client: int = field_of(LABELS_PER_CLIENT, "labels: ")
+    dirichlet_alpha: float = field_of(DIRICHLET_ALPHA, "dirichlet: ")
     partition_seed: int = Field(default=0, ge=0, description="seed of the partition, separate from the run's own seed")
-    scaling: Literal["none", "bounded", "unit", "root", "centred", "centred-root", "blurred"] = Field(
+    scaling: ScalingName = Field(
         default="none",
         description="bounded: divided by the square root of the number of a table's columns, so at most norm 1; the others map "
         "one example to norm 1: after square roots, minus its mean, both, or smoothed too",
@@ -80,47 +92,9 @@ class DataSection(Section):
     )
 
     @model_validator(mode="after")
-    def _table_fits(self) -> Self:
-        if not is_table(self.name):
-            for key in TABLE_KEYS:
-                if (value := getattr(self, key)) is not None:
-                    raise ValueError(f"data.{key}={value} is for your own table, but data.name={self.name} is not a table")
-            if self.partition == "column":
-                raise ValueError(f'data.partition="column" is for your own table, but data.name={self.name} is not a table')
-        if self.test_share is not None and self.test_file is not None:
-            raise ValueError(f"data.test_share={self.test_share} and data.test_file={self.test_file} exclude each other")
-        if self.client_column is not None and self.partition != "column":
-            raise ValueError(
-                f"data.client_column={self.client_column} has no effect with data.partition={self.partition}: "
-                "set data.partition=column"
-            )
+    def _fits_together(self) -> Self:
+        check_data(self)
         return self
-
-    @model_validator(mode="after")
-    def _features_fit(self) -> Self:
-        if self.features != "raw" and self.scaling != "none":
-            raise ValueError(
-                f"data.scaling={self.scaling} and data.features={self.features} exclude each other, because the map scales "
-                "examples to norm 1: remove one of the two (--set data.scaling=)"
-            )
-        if self.features == "raw" and self.basis not in ("none", "auto"):
-            raise ValueError(f"data.basis={self.basis} needs a feature map: set data.features, for instance to auto")
-        if self.standardise and (self.scaling != "none" or self.radius is not None):
-            raise ValueError(
-                f"data.standardise=true scales by itself: remove data.scaling={self.scaling} and data.radius={self.radius} "
-                "(--set data.scaling= --set data.radius=)"
-            )
-        for key, option in FEATURE_MAPS.options().items():
-            value, users = getattr(self, key, option.default), FEATURE_MAPS.users(key)
-            if self.features not in (*users, "auto") and value != option.default:
-                raise ValueError(
-                    f"data.{key}={value} has no effect with data.features={self.features}: set data.features={users[0]}"
-                )
-        return self
-
-
-# Settings for the user's own tables only
-TABLE_KEYS = ("label", "client_column", "schema_file", "test_share", "test_file", "unit_column", "event_column", "min_rows")
 
 
 class ProblemSection(Section):
@@ -189,7 +163,7 @@ class RoundsSection(Section):
         "0: never",
     )
     participants: int = Field(default=30, ge=0, description="clients K that take part in a round; 0: all of them")
-    sampling: Literal["uniform", "cycle"] = Field(
+    sampling: Sampling = Field(
         default="uniform", description='"uniform": drawn anew in every round; "cycle": all clients in turn, evenly'
     )
     all_first: bool = Field(default=True, description="let every client take part in the first round (S_0 = all)")
@@ -201,10 +175,10 @@ class PrivacySection(Section):
     )
     epsilon: float | None = Field(default=None, gt=0, description="total budget of one client; needs a mechanism")
     delta: float = Field(default=1e-5, gt=0, lt=1, description="delta of the guarantee; used with a mechanism")
-    relation: Literal["add-remove", "replace-one"] = Field(
+    relation: Relation = Field(
         default="add-remove", description='neighbouring relation: "add-remove" or "replace-one" of one example'
     )
-    mode: Literal["auto", "linearised", "contractive", "one-pass", "certified", "every-step", "batch-clipped"] = Field(
+    mode: Literal["auto", Mode] = Field(
         default="auto", description="the bound on one example's influence; auto follows the local settings"
     )
     clip: float | None = Field(
@@ -252,27 +226,17 @@ class CohortsSection(Section):
     )
 
 
-SOUND_KEYS = ("relation", "mode", "standard_share", "interval_share", "defaults", "participations", "trust", "clients_per_unit")
-
-# Settings that a mechanism ignores must not be set: a user could believe that they count.
-UNUSED_PRIVACY_KEYS: dict[str, tuple[str, ...]] = {
-    "none": ("epsilon", "clip", *SOUND_KEYS),
-    "paper": SOUND_KEYS,
-    "sound": (),
-}
-
-
 class CompressionSection(Section):
     uplink: float = Field(default=1.0, gt=0, le=1, description="share of coordinates that a client sends")
-    kind: Literal["topk", "randk", "shared-randk", "public-topk", "noisy-topk"] = Field(
+    kind: Coordinates = Field(
         default="topk", description="how a client chooses them: topk and randk as in the paper; all but topk are sound"
     )
     downlink: float = Field(default=1.0, gt=0, le=1, description="share of coordinates that the server sends")
-    downlink_kind: Literal["model", "difference"] = Field(
+    downlink_kind: Downlink = Field(
         default="model",
         description='"model": the largest, the rest is zero (the paper); "difference": the largest changes',
     )
-    values: Literal["float32", "float16", "int8", "auto"] = Field(
+    values: Literal[ValueKind, "auto"] = Field(
         default="float32", description='the type of the sent values; "auto": the coarsest that stays well below the noise'
     )
 
@@ -285,7 +249,7 @@ class MetricsSection(Section):
     released: Literal["last", "averaged"] = Field(
         default="last", description='the model that is the result: the "last", or the one "averaged" over the tail'
     )
-    threshold: Annotated[float, Field(gt=0, lt=1)] | Literal["balanced-accuracy"] | None = Field(
+    threshold: Annotated[float, Field(gt=0, lt=1)] | ThresholdAim | None = Field(
         default=None,
         description="two classes: predict the second one from this probability on; balanced-accuracy: the best value for it "
         "on a tenth of the training rows, which are set apart; unset: 0.5",
@@ -314,104 +278,6 @@ class Config(Section):
     metrics: MetricsSection = Field(default_factory=MetricsSection)
 
     @model_validator(mode="after")
-    def _cohorts_fit(self) -> Self:
-        changed = [
-            key for key in CohortsSection.model_fields if getattr(self.cohorts, key) != CohortsSection.model_fields[key].default
-        ]
-        if changed and self.privacy.trust != "cohorts":
-            raise ValueError(
-                f"cohorts.{changed[0]}={getattr(self.cohorts, changed[0])} has no effect with "
-                f"privacy.trust={self.privacy.trust}: set privacy.trust=cohorts"
-            )
-        if self.cohorts.scale & (self.cohorts.scale - 1):
-            raise ValueError(f"cohorts.scale={self.cohorts.scale} is not a power of two: set 0, or for instance {2**20}")
-        return self
-
-    @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.data.partition != "column" and self.rounds.participants > self.data.clients:
-            raise ValueError(
-                f"rounds.participants={self.rounds.participants} is more than data.clients={self.data.clients}: "
-                "lower the one or raise the other"
-            )
-        for key in UNUSED_PRIVACY_KEYS[self.privacy.mechanism]:
-            value = getattr(self.privacy, key)
-            if value != PrivacySection.model_fields[key].default:
-                raise ValueError(
-                    f'privacy.{key}={value} has no effect with privacy.mechanism="{self.privacy.mechanism}": '
-                    f"remove it (--set privacy.{key}=)"
-                )
-        if self.privacy.mechanism == "sound" and self.problem.class_weights == "balanced":
-            raise ValueError(
-                'problem.class_weights="balanced" counts the classes of private rows, which privacy.mechanism="sound" does not '
-                "cover: give weights that are known without them, for instance problem.class_weights=[0.1, 1.0]"
-            )
-        if self.privacy.mechanism == "sound" and isinstance(self.metrics.threshold, str):
-            raise ValueError(
-                f'metrics.threshold="{self.metrics.threshold}" is chosen on private rows, which privacy.mechanism="sound" does '
-                "not cover: give a number that is known without them, for instance metrics.threshold=0.1"
-            )
-        if self.privacy.mechanism != "none" and self.privacy.epsilon is None:
-            raise ValueError(
-                f'privacy.mechanism="{self.privacy.mechanism}" needs a budget: set privacy.epsilon, for instance 1.0'
-            )
-        if self.privacy.mechanism == "sound" and self.compression.kind == "topk" and self.compression.uplink < 1:
-            raise ValueError(
-                'compression.kind="topk" chooses coordinates by values that are not noised, so the indices themselves reveal '
-                'the data, which privacy.mechanism="sound" does not allow: use "shared-randk" (no indices on the wire), '
-                '"public-topk", "noisy-topk" or "randk"'
-            )
-        check_exact(self)
-        if self.problem.penalty_by == "subgradient" and not PENALTIES.row(self.problem.penalty).subgradient:
-            fit = [row.name for row in PENALTIES.values() if row.subgradient]
-            raise ValueError(
-                f'problem.penalty_by="subgradient" needs a slope everywhere, which problem.penalty="{self.problem.penalty}" '
-                f'does not have: use "prox", or one of {", ".join(fit)}'
-            )
+        check_config(self)
         return self
-
-
-# The places of the tables' options: the section, the key that they follow, and whether their users are named
-PLACES: tuple[tuple[type[Section], str, Table[Any], bool], ...] = (
-    (DataSection, "features", FEATURE_MAPS, True),
-    (ProblemSection, "loss", LOSSES, True),
-    (ProblemSection, "penalty_by", PENALTIES, False),
-    (AlgorithmSection, "name", ALGORITHMS, True),
-    (AlgorithmSection, "aggregate", AGGREGATES, True),
-)
-WRITTEN = {section: dict(section.model_fields) for section, *_ in PLACES}  # the fields of the classes above
-
-
-def place_options() -> None:
-    """Give the sections a field for every option of the tables, and no others. It runs again when a row is registered."""
-    for section, written in WRITTEN.items():
-        section.__pydantic_fields__ = _with_options(section, written)
-        section.model_rebuild(force=True)
-    Config.model_rebuild(force=True)
-    for model in Section.__subclasses__():  # models elsewhere that hold a Config, such as a job
-        if any(field.annotation is Config for field in model.model_fields.values()):
-            model.model_rebuild(force=True)
-
-
-def _with_options(section: type[Section], written: dict[str, FieldInfo]) -> dict[str, FieldInfo]:
-    added = {after: _option_fields(table, named) for home, after, table, named in PLACES if home is section}
-    for key in (key for options in added.values() for key in options):
-        if key in written and key != GAMMA.key:
-            raise ConfigError(f"The option {key!r} has the name of another setting in the same section: rename its key.")
-    result: dict[str, FieldInfo] = {}
-    for key, field in written.items():
-        result[key] = field
-        result |= {name: option for name, option in added.get(key, {}).items() if name not in written}
-    return result
-
-
-def _option_fields(table: Table[Any], named: bool) -> dict[str, FieldInfo]:
-    result: dict[str, FieldInfo] = {}
-    for key, option in table.options().items():
-        kind: Any = Annotated[str, OneOf((option.values,))] if option.values else type(option.default)
-        users = ", ".join(table.users(key)) + ": " if named else ""
-        result[key] = FieldInfo.from_annotated_attribute(kind, field_of(option, users))
-    return result
-
-
-on_change(place_options)

@@ -9,7 +9,6 @@ __all__ = [
     "encode_adult",
     "clip_norms",
     "with_bias",
-    "PARTITIONS",
     "labels_per_client",
     "one_class_per_client",
     "dirichlet",
@@ -45,7 +44,7 @@ from fedpdm.data.datasets import (
 )
 from fedpdm.data.encoding import Encoded, encode
 from fedpdm.data.federation import Federation, federation_from_arrays, hold_out, make_federation, mask
-from fedpdm.data.partition import PARTITIONS, dirichlet, iid, labels_per_client, one_class_per_client
+from fedpdm.data.partition import dirichlet, iid, labels_per_client, one_class_per_client
 from fedpdm.data.schema import Schema, read_schema
 from fedpdm.data.schema_inference import infer_schema
 from fedpdm.data.sources import DataFiles, cache_dir, fetch

@@ -21,29 +21,20 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
+from fedpdm.choices.words import DRAWINGS
 from fedpdm.data.shapes import shape_images
 from fedpdm.data.strokes import stroke_images
 from fedpdm.errors import ConfigError
 
-__all__ = [
-    "Basis",
-    "DRAWINGS",
-    "VERSION",
-    "as_array",
-    "as_basis",
-    "drawn_rows",
-    "principal_basis",
-    "public_digest",
-    "read_public_rows",
-    "unit_rows",
-]
+__all__ = ["VERSION", "Basis", "as_array", "as_basis", "drawn_rows", "principal_basis", "public_digest", "read_public_rows"]
+__all__ += ["unit_rows"]
 
 COUNT = 3000  # made-up images
 FLOOR, POWER = 0.001, -0.25
 VERSION = 2  # part of the cache's key: raise it whenever drawings or directions come out different
 
 # The drawing function of each name; all return [count, height, width] in [0, 1].
-DRAWINGS: dict[str, Callable[[int, int, int], np.ndarray]] = {
+_DRAWN: dict[str, Callable[[int, int, int], np.ndarray]] = {
     "strokes": stroke_images,
     "shapes": lambda height, width, count: np.concatenate(
         [shape_images(height, width, count - count // 4), stroke_images(height, width, count // 4)]
@@ -93,7 +84,7 @@ def drawn_rows(name: str, height: int, width: int, depth: int, count: int = COUN
     Parameters
     ----------
     name : str
-        A key of `DRAWINGS`.
+        A word of `fedpdm.choices.words.DRAWINGS`.
     height, width, depth : int
         Size of the images and number of channels.
     count : int
@@ -104,7 +95,7 @@ def drawn_rows(name: str, height: int, width: int, depth: int, count: int = COUN
     ndarray
         [count, height * width * depth].
     """
-    return DRAWINGS[name](height, width, count).reshape(count, -1).repeat(depth, axis=1)
+    return _DRAWN[name](height, width, count).reshape(count, -1).repeat(depth, axis=1)
 
 
 def read_public_rows(path: Path, columns: int) -> np.ndarray:

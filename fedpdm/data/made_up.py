@@ -6,7 +6,8 @@ import numpy as np
 
 from fedpdm.data.basis import drawn_rows
 from fedpdm.data.encoding import encode
-from fedpdm.data.features import WRITTEN, image_shape
+from fedpdm.data.features import WRITTEN
+from fedpdm.data.maps import image_shape
 from fedpdm.data.rows import adult_schema, input_names
 from fedpdm.data.schema import Category, Number, Schema
 from fedpdm.data.tables import table_from_columns

@@ -1,8 +1,6 @@
 """Assign the examples of a data set to clients: every example to exactly one client, none left over."""
 
-__all__ = ["PARTITIONS", "labels_per_client", "one_class_per_client", "dirichlet", "iid", "by_column"]
-
-from collections.abc import Callable
+__all__ = ["labels_per_client", "one_class_per_client", "dirichlet", "iid", "by_column"]
 
 import numpy as np
 
@@ -193,14 +191,6 @@ def by_column(clients: np.ndarray) -> list[np.ndarray]:
     [[1], [0, 2]]
     """
     return np.split(np.argsort(clients, kind="stable"), np.cumsum(np.bincount(clients))[:-1])
-
-
-PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
-    "labels": labels_per_client,
-    "one-class": one_class_per_client,
-    "dirichlet": dirichlet,
-    "iid": iid,
-}
 
 
 def _classes_of(labels: np.ndarray, clients: int) -> tuple[np.ndarray, np.ndarray, int]:

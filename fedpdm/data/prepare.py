@@ -5,17 +5,17 @@ __all__ = ["build_federation", "prepare", "prepare_rows", "map_row", "radius_of"
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from fedpdm.choices import LOSSES, is_table
+from fedpdm.choices import LOSSES, PARTITIONS, is_table
 from fedpdm.config import Config, DataSection
 from fedpdm.data.custom import load_custom
 from fedpdm.data.datasets import Dataset, clip_norms, load_dataset
-from fedpdm.data.features import check_one_example_at_a_time, make_map, options_of, scale_features
+from fedpdm.data.features import check_one_example_at_a_time, make_map, options_of
 from fedpdm.data.federation import Federation, hold_out, make_federation
-from fedpdm.data.partition import PARTITIONS, by_column
+from fedpdm.data.partition import by_column
+from fedpdm.data.scaling import scale_features
 from fedpdm.data.split import set_apart
 from fedpdm.errors import ConfigError
 
@@ -84,12 +84,8 @@ def _deal(data: DataSection, dataset: Dataset) -> list[np.ndarray]:
         raise ConfigError(
             f"data.partition={data.partition} deals by classes, but the label is a number: use a client column, or iid"
         )
-    dealing: dict[str, Any] = {}
-    if data.partition == "labels":
-        dealing["labels_per_client"] = data.labels_per_client
-    if data.partition == "dirichlet":
-        dealing["alpha"] = data.dirichlet_alpha
-    return PARTITIONS[data.partition](dataset.labels, data.clients, seed=data.partition_seed, **dealing)
+    row = PARTITIONS.row(data.partition)
+    return row.factory()(dataset.labels, data.clients, seed=data.partition_seed, **row.arguments(data))
 
 
 def _deal_persons(data: DataSection, units: np.ndarray) -> list[np.ndarray]:

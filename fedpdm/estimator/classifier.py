@@ -17,7 +17,7 @@ from fedpdm.data import clip_norms, with_bias
 from fedpdm.errors import UserError
 from fedpdm.estimator.rows import Client, check_private, checked, curvature, deal, federation_of, warn_if_fitted
 from fedpdm.problem.prediction import softmax_shares
-from fedpdm.runs.train import train
+from fedpdm.training import train
 
 __all__ = ["FedPDMClassifier"]
 
@@ -155,7 +155,7 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
             config = self._config(len(clients), int(random.randint(2**31 - 1)), class_weights)
             federation = federation_of(clients, list(map(str, self.classes_)), private=self.epsilon is not None)
             with tempfile.TemporaryDirectory() as folder:
-                run = train(config, Path(folder) / "run", federation=federation)
+                run = train(config, Path(folder) / "run", federation=federation, report=False)
         except UserError as error:
             raise ValueError(str(error)) from error
         if self.epsilon is not None:

@@ -18,8 +18,8 @@ from fedpdm.data.schema import Target
 from fedpdm.errors import UserError
 from fedpdm.estimator.rows import check_private, checked, deal, federation_of, warn_if_fitted
 from fedpdm.runs.saved import in_units
-from fedpdm.runs.train import train
 from fedpdm.setup.build import loss_factory
+from fedpdm.training import train
 
 __all__ = ["FedPDMRegressor"]
 
@@ -160,7 +160,7 @@ class FedPDMRegressor(RegressorMixin, BaseEstimator):
 
     def _trained(self, config: Config, federation: Federation) -> Any:
         with tempfile.TemporaryDirectory() as folder:
-            return train(config, Path(folder) / "run", federation=federation)
+            return train(config, Path(folder) / "run", federation=federation, report=False)
 
     def _target(self, labels: np.ndarray) -> Target:
         """The bounds of the label; counts begin at 0."""

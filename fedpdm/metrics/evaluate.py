@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedpdm.choices import METRICS
+from fedpdm.choices.words import BALANCED
 from fedpdm.metrics.confusion import class_entries, whole_counts
 from fedpdm.metrics.intervals import auc, share
 from fedpdm.metrics.persons import over_persons
@@ -13,7 +14,6 @@ from fedpdm.metrics.predictions import Predictions, plain
 
 __all__ = ["BALANCED", "BINS", "choose_threshold", "evaluate", "figures"]
 
-BALANCED = "balanced-accuracy"  # the figure that a threshold can be chosen for
 BINS = 10  # of the calibration curve
 
 

@@ -23,6 +23,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy.special import erfcx, ndtr, ndtri
 
+from fedpdm.choices.words import RELATIONS, Relation
 from fedpdm.errors import ConfigError
 
 __all__ = [
@@ -44,7 +45,6 @@ __all__ = [
     "paper_total_epsilon",
 ]
 
-Relation = Literal["add-remove", "replace-one"]
 Accountant = Literal["pld", "rdp"]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 _CLOSE = 1e-12  # relative room that covers the rounding of float64 in a chain of searches
@@ -197,8 +197,8 @@ def effective_multiplier(noise_multiplier: float, relation: Relation) -> float:
         The multiplier in this relation.
     """
     _within(0, math.inf, noise_multiplier=noise_multiplier)
-    if relation not in get_args(Relation):
-        raise ConfigError(f"Expected relation={relation!r} to be one of {', '.join(get_args(Relation))}.")
+    if relation not in RELATIONS:
+        raise ConfigError(f"Expected relation={relation!r} to be one of {', '.join(RELATIONS)}.")
     return noise_multiplier / 2 if relation == "replace-one" else noise_multiplier
 
 

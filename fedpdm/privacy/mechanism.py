@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fedpdm.errors import ConfigError
 from fedpdm.privacy.noise import SecureGaussian, simulation_noise
 from fedpdm.privacy.sensitivity import Number
 from fedpdm.privacy.sums import Cohort, Lattice
@@ -78,7 +79,8 @@ class Mechanism(NamedTuple):
     Attributes
     ----------
     release_solution
-        `(x, release) -> Released`: applied to the local solution, before anything is derived from it.
+        `(x, release) -> Released`: applied to the local solution, before anything is derived from it. None: a solution leaves
+        in a sum only.
     release_message
         `(message, release) -> Released`: applied to the message, last of all.
     gradient_noise
@@ -88,10 +90,16 @@ class Mechanism(NamedTuple):
     """
 
     mechanism: str
-    release_solution: Callable[[Array, Release], Released]
+    release_solution: Callable[[Array, Release], Released] | None
     release_message: Callable[[Any, Release], Released]
     gradient_noise: Callable[[Release], tuple[Callable[[Array, tuple[int, ...]], Array], Array]] | None = None
     sums: Sums | None = None
+
+    def release(self, x: Array, release: Release) -> Released:
+        """Apply `release_solution`; a mechanism that has none refuses."""
+        if self.release_solution is None:
+            raise ConfigError("privacy.trust=cohorts lets a solution leave in a sum only: use fedpdm.rounds.cohort_round.")
+        return self.release_solution(x, release)
 
 
 def untouched(value: Any, release: Release) -> Released:

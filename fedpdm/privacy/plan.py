@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from fedpdm.choices.words import MODES, RELATIONS, Relation
 from fedpdm.errors import ConfigError
 from fedpdm.privacy import sensitivity as bounds
 from fedpdm.privacy.accounting import (
-    Relation,
     epsilon_of,
     noise_multiplier_for,
     paper_round_epsilon,
@@ -23,9 +23,7 @@ from fedpdm.privacy.shared_noise import SharedNoise, Sharing, round_up, share_no
 from fedpdm.privacy.sharing import member_sensitivity
 from fedpdm.problem.local_plan import LocalPlan, travel
 
-__all__ = ["MODES", "Plan", "choose_mode", "plan_sound", "plan_table", "unit_releases"]
-
-MODES = ("linearised", "contractive", "one-pass", "certified", "every-step", "batch-clipped")
+__all__ = ["Plan", "choose_mode", "plan_sound", "plan_table", "unit_releases"]
 
 
 class Plan(NamedTuple):
@@ -303,7 +301,7 @@ def plan_table(
             continue
         releases = local.steps if mode == "every-step" else 1
         modes[mode] = {"sensitivity": sensitivity}
-        for relation in ("add-remove", "replace-one"):
+        for relation in RELATIONS:
             solved = _solve(epsilon, delta, participations, noise_multiplier, releases, relation)
             modes[mode][relation] = solved | {
                 "sensitivity": sensitivity,

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from fedpdm.choices.words import RELATIONS, Relation
 from fedpdm.errors import ConfigError
-from fedpdm.privacy.accounting import Relation, epsilon_of
+from fedpdm.privacy.accounting import epsilon_of
 from fedpdm.privacy.mechanism import Mechanism, Release
 from fedpdm.privacy.sensitivity import Number
 from fedpdm.privacy.sharing import shared
@@ -112,7 +113,7 @@ def cohort_figures(modes: dict[str, Any], cohort: Cohort, dimension: int, delta:
     """
     by_relation = next(found for mode, found in modes.items() if mode != "every-step" and "error" not in found)
     figures = []
-    for relation in ("add-remove", "replace-one"):
+    for relation in RELATIONS:
         z, times = by_relation[relation]["noise_multiplier"], by_relation[relation]["participations"]
         for budget in ("sum", "own-share"):
             sum_z, of_sum, own = two_figures(z, budget, dimension, cohort, delta, times, relation)

@@ -137,7 +137,4 @@ def shared(
         mean = from_words(words, lattice.bits) / (lattice.scale * weight)
         return Released(mean, jnp.float32(noise_multiplier**-2), jnp.asarray(sigma * jnp.sqrt(count) / weight))
 
-    def alone(x: Array, release: Release) -> Released:
-        raise NotImplementedError("Under privacy.trust=cohorts a solution leaves in a sum only: see cohort_round.")
-
-    return Mechanism("sound", alone, untouched, sums=Sums(cohort, lattice, mean_examples, share, opened))
+    return Mechanism("sound", None, untouched, sums=Sums(cohort, lattice, mean_examples, share, opened))

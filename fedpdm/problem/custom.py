@@ -99,13 +99,7 @@ def custom_model(
             if math.isinf(clip):
                 return jax.grad(lambda x: jnp.sum(weights * vector_values(x, features, labels)))(model)
             each = jax.vmap(jax.grad(one_value), (None, 0, 0))(model, features, labels)
-            norms = jnp.sqrt(jnp.sum(each**2, axis=(1, 2)))
-            # leave a gradient that is not finite out of the sum: no factor would bound it, since 0 * inf is NaN
-            each = jnp.where(jnp.isfinite(norms)[:, None, None], each, 0.0)
-            norms = jnp.where(jnp.isfinite(norms), norms, 1.0)
-            # a part in a million below, so that rounding cannot lift a norm above the bound
-            factors = weights * jnp.minimum(1.0, clip * (1 - 1e-6) / jnp.maximum(norms, 1e-30))
-            return jnp.tensordot(factors, each, axes=1)
+            return _clipped_sum(each, weights, clip)
 
         return Loss(
             name,
@@ -118,3 +112,14 @@ def custom_model(
         )
 
     return CustomModel(make, unravel, lambda tree: ravel_pytree(tree)[0])
+
+
+def _clipped_sum(each: Array, weights: Array, clip: float) -> Array:
+    """The weighted sum of gradients [examples, 1, size], each cut to norm `clip`."""
+    norms = jnp.sqrt(jnp.sum(each**2, axis=(1, 2)))
+    # leave a gradient that is not finite out of the sum: no factor would bound it, since 0 * inf is NaN
+    each = jnp.where(jnp.isfinite(norms)[:, None, None], each, 0.0)
+    norms = jnp.where(jnp.isfinite(norms), norms, 1.0)
+    # a part in a million below, so that rounding cannot lift a norm above the bound
+    factors = weights * jnp.minimum(1.0, clip * (1 - 1e-6) / jnp.maximum(norms, 1e-30))
+    return jnp.tensordot(factors, each, axes=1)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedpdm.choices import SCALINGS
 from fedpdm.data.features import (
     basis_of,
     make_map,
@@ -29,15 +30,6 @@ __all__ = ["ModelView", "view_model"]
 TOP = 20  # coefficients shown per class
 LEVEL, MOST_INTERVALS = 0.95, 100
 POSITIVE, NEGATIVE = (0, 114, 178), (213, 94, 0)  # blue and vermilion: distinct also for colour-blind readers
-SCALINGS = {
-    "none": "",
-    "bounded": "scaled to [0, 1] by its bounds; a coefficient says how far the score rises from 0 to 1",
-    "unit": "each example scaled to norm 1",
-    "root": "square roots of the pixels, each example scaled to norm 1",
-    "centred": "each example minus its own mean, scaled to norm 1",
-    "centred-root": "square roots, minus the example's own mean, scaled to norm 1",
-    "blurred": "square roots, smoothed, minus the example's own mean, scaled to norm 1",
-}
 
 
 class ModelView(NamedTuple):
@@ -143,7 +135,7 @@ def _features_sentence(run: Run, names: Sequence[str]) -> str:
     data = run.config.data
     columns = f"{len(names):,} columns".replace(",", " ")
     if data.features == "raw":
-        words = SCALINGS.get(data.scaling, data.scaling)
+        words = "" if data.scaling == "none" else SCALINGS.row(data.scaling).title
         return f"The {columns} of the data" + (f"; {words}." if words else ", scaled by public bounds.")
     kind = data.features
     if kind == "auto":

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from scipy.special import ndtr
 
-from fedpdm.choices import ALGORITHMS, GAMMA, PENALTIES
+from fedpdm.choices import ALGORITHMS, GAMMA, PARTITIONS, PENALTIES
 from fedpdm.privacy.accounting import gdp_mu
 from fedpdm.report.charts import show
 from fedpdm.report.reading import Run
@@ -142,17 +142,12 @@ def what_was_trained(run: Run) -> str:
     row = PENALTIES.row(c.problem.penalty)
     penalty = f" with {row.title}" if row.title and (c.problem.gamma or GAMMA not in row.options) else ""
     behind = "" if c.data.features == "raw" else f" with the public feature map {c.data.features}"
-    dealt = {
-        "labels": f"each holding {c.data.labels_per_client} of the classes",
-        "one-class": "each holding one class",
-        "dirichlet": f"with label mixes from a Dirichlet distribution ({c.data.dirichlet_alpha:g})",
-        "iid": "dealt evenly",
-        "column": f"one for each {c.data.client_column}",
-    }.get(c.data.partition, "")
+    column = c.data.partition == "column"
+    dealt = f"one for each {c.data.client_column}" if column else PARTITIONS.row(c.data.partition).title.format(**vars(c.data))
     return (
         f"{kind} of {c.data.name}{behind}: {size}, {c.problem.loss} loss{penalty}. "
         f"{ALGORITHMS.row(c.algorithm.name).title} trained it in {c.rounds.total} rounds, with "
-        f"{c.rounds.participants} of {c.data.clients} clients in a round" + (f", {dealt}." if dealt else ".")
+        f"{c.rounds.participants} of {c.data.clients} clients in a round, {dealt}."
     )
 
 

@@ -50,40 +50,17 @@ def train(
     progress: bool = False,
     track: Iterable[str] = (),
 ) -> FinishedRun:
-    """Train a federated model in a run folder: exactly `fedpdm run`, without its report.
+    """Train in a run folder, without a report; `fedpdm.training.train` writes the report too.
 
     Parameters
     ----------
-    config : Config or str
-        The settings, or the name of a preset or of a TOML file.
-    out : path, optional
-        The run folder; it must not hold a run. Default: a new one below runs/.
-    resume : path, optional
-        Continue the run in this folder, instead of `config` and `out`. A finished run is returned unchanged.
-    federation : Federation, optional
-        The clients' examples. Default: those of the settings.
-    loss, penalty : optional
-        A custom loss (see `fedpdm.problem.custom_model`) or penalty instead of the one of the settings.
-    data_dir : path, optional
-        The folder of the files of known data sets.
-    progress : bool
-        Report on standard error what is read, and the progress of training.
-    track : iterable of str
-        "mlflow", "tensorboard": trackers that get the measurements too.
+    config, out, resume, federation, loss, penalty, data_dir, progress, track
+        As in `fedpdm.training.train`.
 
     Returns
     -------
     FinishedRun
-        Model, averaged model, curves, guarantee, summary and folder.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> settings = ["data.name=digits", "data.clients=5", "rounds.participants=5", "rounds.total=2"]
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     run = train(load_config("plain", settings), f"{folder}/run")
-    >>> run.model.shape, run.curves["test_accuracy"][0].tolist()
-    ((10, 65), [1, 2])
+        The run.
     """
     trackers = check_trackers(track)
     build = functools.partial(_simulation, loss=loss, penalty=penalty)

@@ -110,10 +110,9 @@ def build_setup(
     make_loss = weighted_loss(config, loss or loss_factory(config), federation)
     if loss and config.problem.class_weights is not None:
         raise ConfigError("problem.class_weights is for the losses of this package: weigh the examples in your own loss.")
-    if config.local.solver == "newton" and make_loss().slopes is None:
-        raise ConfigError(
-            f"local.solver=newton needs a linear model, which {make_loss().name!r} is not: set local.solver=steps."
-        )
+    needs = {"local.solver=newton": config.local.solver == "newton", "data.standardise=true": config.data.standardise}
+    for setting in (setting for setting, yes in needs.items() if yes and make_loss().slopes is None):
+        raise ConfigError(f"{setting} needs a linear model, which {make_loss().name!r} is not: remove it.")
     metric = moments(federation) if config.algorithm.metric == "moments" else None
     setup = plain_setup(config, federation.clients, largest, make_loss, penalty, metric)
     if setup.links.has_support and setup.problem.loss.slopes is None:

@@ -5,9 +5,10 @@ import time
 
 from rich.console import Console
 
+from fedpdm.runs.progress import PLAIN_SECONDS
+
 __all__ = ["CellProgress"]
 
-PLAIN_SECONDS = 5.0
 CACHED_SECONDS = 0.02  # a faster cell was read, not run
 
 

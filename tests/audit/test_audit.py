@@ -10,12 +10,12 @@ from fedpdm.algorithms import Examples
 from fedpdm.audit import attacks, audit
 from fedpdm.audit.drawing import plot
 from fedpdm.choices import LOSSES
+from fedpdm.choices.words import MODES
 from fedpdm.compression.sparsify import top_k_mask
 from fedpdm.config import validate
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import gdp_epsilon
 from fedpdm.privacy.mechanism import Mechanism, Release, untouched
-from fedpdm.privacy.plan import MODES
 from fedpdm.problem import softmax, squared
 from fedpdm.setup.build import build_setup
 

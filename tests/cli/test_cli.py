@@ -5,19 +5,13 @@ import os
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
+from conftest import fedpdm
 
 from fedpdm.config import load_config
 
 SMALL = ["--set", "data.name=digits", "--set", "data.clients=10", "--set", "rounds.participants=4"]
-
-
-def fedpdm(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "fedpdm.cli.main", *arguments], capture_output=True, text=True, timeout=300, cwd=cwd
-    )
 
 
 def test_run_prints_the_folder_and_json_is_json(tmp_path):

@@ -4,7 +4,7 @@ import json
 import sqlite3
 
 import pytest
-from test_cli import fedpdm
+from conftest import fedpdm
 
 from fedpdm.privacy.accounting import compose_gdp, epsilon_of, gdp_epsilon
 

@@ -9,8 +9,9 @@ import pytest
 from conftest import random_federation
 
 from fedpdm.algorithms import Broadcast, Examples, LocalPlan, Reports, feddyn, fedpdm, scaffold
+from fedpdm.choices.words import COORDINATES
 from fedpdm.compression.indices import entropy_bits
-from fedpdm.compression.links import KINDS, Links, first_downlink, send_down, shared_support, support_radius
+from fedpdm.compression.links import Links, first_downlink, send_down, shared_support, support_radius
 from fedpdm.compression.messages import encode_message, receive
 from fedpdm.compression.sparsify import coordinate_count
 from fedpdm.compression.wire import decode, encode, make_part
@@ -49,7 +50,7 @@ def examples_of(federation, client=0) -> Examples:
 def test_ratios_of_one_are_dp_fedpdm_bit_for_bit():
     noisy = paper(rho=1.0, clip=1.0, epsilon=5.0, delta=1e-5, batch_size=1, share=0.5, rounds=9)
     plain = simulate(privacy=noisy)
-    for kind in KINDS:
+    for kind in COORDINATES:
         np.testing.assert_array_equal(simulate(Links(kind, 1.0, "model", 1.0), privacy=noisy).model, plain.model)
 
 
@@ -139,7 +140,7 @@ def test_supports_change_with_the_round_and_are_uniform():
 
 
 @pytest.mark.parametrize("values", ["float32", "float16", "int8"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", COORDINATES)
 def test_counted_bytes_are_those_of_the_encoded_message(kind, values):
     links = Links(kind, 0.3, values=values)
     federation = random_federation(SIZES, features=8)

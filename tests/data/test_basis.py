@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from fedpdm.choices.words import DRAWINGS
 from fedpdm.config import load_config
-from fedpdm.data.basis import DRAWINGS, POWER, principal_basis, unit_rows
+from fedpdm.data.basis import POWER, drawn_rows, principal_basis, unit_rows
 from fedpdm.data.datasets import load_dataset
 from fedpdm.data.features import FeatureOptions, basis_of, check_one_example_at_a_time, make_map, options_of
 from fedpdm.data.made_up import made_up_rows
@@ -61,12 +62,12 @@ def test_there_are_no_more_directions_than_features(digits):
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_made_up_images_differ_and_are_the_same_every_time(name):
-    images = DRAWINGS[name](16, 20, 12)
+    images = drawn_rows(name, 16, 20, 1, 12).reshape(12, 16, 20)
     assert images.shape == (12, 16, 20)
     assert images.min() >= 0
     assert images.max() <= 1
     assert images.std(axis=0).max() > 0.1
-    np.testing.assert_array_equal(images, DRAWINGS[name](16, 20, 12))
+    np.testing.assert_array_equal(images, drawn_rows(name, 16, 20, 1, 12).reshape(12, 16, 20))
 
 
 def test_auto_is_strokes_for_writing_shapes_for_other_images_and_none_for_tables(digits):

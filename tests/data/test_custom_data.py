@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedpdm.choices import SCALINGS
 from fedpdm.cli.main import main
 from fedpdm.config import Config, load_config, validate
 from fedpdm.data.custom import load_custom
@@ -223,8 +224,7 @@ def test_onnx_gives_the_predictions_of_fedpdm_predict(data, loss):
 @pytest.mark.parametrize(
     "data",
     [
-        {"name": "digits", "scaling": "root"},
-        {"name": "digits", "scaling": "blurred"},
+        *({"name": "digits", "scaling": row.name} for row in SCALINGS.values() if row.unit),
         {"name": "digits", "features": "scattering", "scattering_scale": 1},
         {"name": "digits", "features": "scattering", "scattering_scale": 3},
         {"name": "mnist", "features": "auto"},

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedpdm.data import PARTITIONS, dirichlet, iid, labels_per_client, load_dataset, one_class_per_client
+from fedpdm.choices import PARTITIONS
+from fedpdm.data import dirichlet, iid, labels_per_client, load_dataset, one_class_per_client
 from fedpdm.errors import ConfigError, DataError, UserError
 
 MNIST_COUNTS = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
@@ -125,25 +126,25 @@ def test_iid(counts: list[int], clients: int, seed: int) -> None:
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_the_seed_alone_decides(name: str) -> None:
     labels = labels_of([100, 120, 90, 110, 80])
-    first, again, other = (PARTITIONS[name](labels, 10, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (PARTITIONS[name].factory()(labels, 10, seed=seed) for seed in (1, 1, 2))
     assert all((one == two).all() for one, two in zip(first, again, strict=True))
     assert any(len(one) != len(two) or (one != two).any() for one, two in zip(first, other, strict=True))
-    by_generator = PARTITIONS[name](labels, 10, seed=np.random.default_rng(1))
+    by_generator = PARTITIONS[name].factory()(labels, 10, seed=np.random.default_rng(1))
     assert all((one == two).all() for one, two in zip(first, by_generator, strict=True))
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_labels_need_not_be_consecutive(name: str) -> None:
     labels = labels_of([50, 60, 40, 45]) * 3 + 2
-    assert_each_once(PARTITIONS[name](labels, 8, seed=0), labels, 8)
+    assert_each_once(PARTITIONS[name].factory()(labels, 8, seed=0), labels, 8)
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_more_clients_than_examples(name: str) -> None:
     with pytest.raises(DataError, match="11 clients cannot share 10 examples; give at most 10"):
-        PARTITIONS[name](labels_of([5, 5]), 11, seed=0)
+        PARTITIONS[name].factory()(labels_of([5, 5]), 11, seed=0)
     with pytest.raises(ConfigError, match="clients is 0"):
-        PARTITIONS[name](labels_of([5, 5]), 0, seed=0)
+        PARTITIONS[name].factory()(labels_of([5, 5]), 0, seed=0)
 
 
 @pytest.mark.parametrize(

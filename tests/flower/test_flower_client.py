@@ -55,9 +55,12 @@ def federation():
 
 
 SHARED = ["compression.kind=shared-randk", "compression.uplink=0.5"]
+RANDOM = ["compression.kind=randk", "compression.uplink=0.5"]  # its indices travel
 
 
-@pytest.mark.parametrize(("algorithm", "settings"), [*((name, []) for name in ALGORITHMS), ("fedpdm", SHARED)])
+@pytest.mark.parametrize(
+    ("algorithm", "settings"), [*((name, []) for name in ALGORITHMS), ("fedpdm", SHARED), ("fedpdm", RANDOM)]
+)
 def test_the_model_is_the_simulators(algorithm: str, settings: list[str], tmp_path: Path) -> None:
     uneven = ["rounds.participants=2", "rounds.sampling=uniform", "rounds.all_first=true"]
     config = configure(f"algorithm.name={algorithm}", "privacy.participations=3", *uneven, *settings)
@@ -72,6 +75,7 @@ def test_the_model_is_the_simulators(algorithm: str, settings: list[str], tmp_pa
     np.testing.assert_allclose(server.model, simulation.model, atol=2e-6)
     assert np.abs(simulation.model).max() > 0.05
     assert (row["uplink_bytes"], row["downlink_bytes"]) == (rows[-1]["uplink_bytes"], rows[-1]["downlink_bytes"])
+    assert server.traffic() == simulation.traffic()
 
 
 NO_MECHANISM = ["privacy.mechanism=none", "privacy.epsilon=", "privacy.clip="]

@@ -15,7 +15,7 @@ from fedpdm.privacy.accounting import gdp_mu
 from fedpdm.privacy.ledger import Ledger
 from fedpdm.privacy.standard_release import columns_of, moments_sensitivity, release_moments, row_moments, standard_from
 from fedpdm.runs.folder import read_models
-from fedpdm.runs.train import train
+from fedpdm.training import train
 
 NAMES = ("age", "dose", "sex=f", "sex=m", "ward=a", "ward=b", "ward=c", "bias")
 

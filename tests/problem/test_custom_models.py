@@ -15,6 +15,7 @@ from fedpdm.algorithms.local import Examples, LocalPlan, solve
 from fedpdm.config import load_config
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.errors import ConfigError
+from fedpdm.privacy.accounting import epsilon_of
 from fedpdm.problem import Problem, custom_model, penalties, softmax
 
 NETWORK = Path(__file__).parents[2] / "examples" / "network"
@@ -173,22 +174,26 @@ def example(monkeypatch):
     return importlib.import_module("train")
 
 
-def test_the_network_learns_privately_what_no_line_can_tell_apart_and_loses_neurons(example):
-    simulation, model = example.train(epsilon=10.0, strength=0.004, rounds=40, examples=1000)
-    assert simulation.test_accuracy(simulation.model) > 0.85
-    assert 2 < example.neurons_left(simulation, model) < 20
-    assert "epsilon = 10" in simulation.plan.sentence()
-    spent = float(np.asarray(simulation.state.spent).max())
-    assert spent == pytest.approx(40 * 5 * simulation.plan.noise_multiplier**-2, rel=1e-4)  # 5 releases a round
+def test_the_network_learns_privately_what_no_line_can_tell_apart_and_loses_neurons(example, tmp_path):
+    run, model = example.train(epsilon=10.0, strength=0.004, rounds=40, examples=1000, out=tmp_path / "run")
+    assert run.summary["test_accuracy"] > 0.85
+    assert 2 < example.neurons_left(run, model) < 20
+    assert "epsilon = 10" in run.guarantee
+    z = run.summary["noise_multiplier"]
+    assert epsilon_of(z, 40 * 5, run.summary["delta"], "add-remove") == pytest.approx(10, rel=1e-3)  # 5 releases a round
+    assert "A custom model" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_example_runs_as_a_command(example, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["train.py", "--epsilon", "0", "--rounds", "10", "--examples", "200"])
+def test_the_example_runs_as_a_command(example, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(
+        sys, "argv", ["train.py", "--epsilon", "0", "--rounds", "10", "--examples", "200", "--out", str(tmp_path / "run")]
+    )
     example.main()
     assert "of 24 neurons are left" in capsys.readouterr().out
 
 
-def test_the_python_of_the_page_on_own_models_runs(capsys):
+def test_the_python_of_the_page_on_own_models_runs(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```python\n(.*?)```", (NETWORK.parent.parent / "docs" / "own-models.md").read_text(), re.DOTALL)
     exec(compile(code, "own-models.md", "exec"), {})
     accuracy, left = re.findall(r"accuracy ([01]\.\d+), (\d+) of 16", capsys.readouterr().out)[0]
@@ -217,5 +222,10 @@ def test_an_infinite_gradient_does_not_survive_the_clip():
 
 def test_newton_is_refused_for_a_model_that_is_not_linear(small_federation):
     settings = [*PLAIN, "local.tolerance=1e-10", "local.solver=newton"]
-    with pytest.raises(ConfigError, match=r"newton needs a linear model, which 'network' is not: set local\.solver=steps"):
+    with pytest.raises(ConfigError, match=r"local\.solver=newton needs a linear model, which 'network' is not"):
         build_simulation(load_config("plain", settings), small_federation, loss=small_network().loss)
+
+
+def test_standardised_features_are_refused_for_a_model_that_is_not_linear(small_federation):
+    with pytest.raises(ConfigError, match=r"data\.standardise=true needs a linear model, which 'network' is not"):
+        build_simulation(load_config("plain", [*PLAIN, "data.standardise=true"]), small_federation, loss=small_network().loss)

@@ -365,3 +365,8 @@ def test_other_values_out_of_range(name, arguments, message):
     with pytest.raises(ConfigError, match=message) as caught:
         PENALTIES[name].factory()(**arguments)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", PENALTIES.built_in)
+def test_a_row_says_what_its_penalty_says_about_convexity(name):
+    assert PENALTIES[name].build({"gamma": 1.0}).convex == PENALTIES[name].convex

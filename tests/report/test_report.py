@@ -24,7 +24,7 @@ from fedpdm.report.model import view_model
 from fedpdm.report.reading import read_folders
 from fedpdm.report.words import guarantee
 from fedpdm.runs.folder import read_about, read_models
-from fedpdm.runs.train import train as train_run
+from fedpdm.training import train as train_run
 
 SMALL = ["data.name=digits", "data.clients=10", "rounds.participants=4", "rounds.total=6", "metrics.diagnose_every=2"]
 PAPER = ["privacy.mechanism=paper", "privacy.epsilon=1.0", "local.steps=5"]

@@ -43,7 +43,8 @@ def test_python_and_the_command_line_give_the_same_bits(trained: "fedpdm.Finishe
     app(["run", "plain", *settings, "--out", str(tmp_path / "run"), "--quiet"], standalone_mode=False)
     for name in ("model.safetensors", "metrics.jsonl", "clients.json"):
         assert (tmp_path / "run" / name).read_bytes() == (trained.folder / name).read_bytes()
-    assert (tmp_path / "run" / "ledger.sqlite").is_file()
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {path.name for path in trained.folder.iterdir()}
+    assert (trained.folder / "report.html").is_file()
 
 
 def test_the_run_that_is_returned_has_model_curves_and_guarantee(trained: "fedpdm.FinishedRun") -> None:

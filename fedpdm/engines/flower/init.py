@@ -11,7 +11,7 @@ import tomlkit
 
 from fedpdm.config import Config, load_config, validate
 from fedpdm.config import to_toml as config_toml
-from fedpdm.config.sections import TABLE_KEYS
+from fedpdm.config.conditions import TABLE_KEYS
 from fedpdm.data.datasets import DATASETS
 from fedpdm.data.schema import Schema, read_schema, to_toml
 from fedpdm.engines.flower.job import Evaluation, Job, job_toml, make_job, read_job

@@ -16,9 +16,9 @@ import tomlkit
 from pydantic import Field, ValidationError, model_validator
 
 from fedpdm.choices import is_table
+from fedpdm.choices.words import DRAWINGS, Noise
 from fedpdm.config import Config, Section
 from fedpdm.config.keys import dotted
-from fedpdm.data.basis import DRAWINGS
 from fedpdm.data.features import make_map, options_of
 from fedpdm.data.schema import Schema
 from fedpdm.engines.flower.job_schema import digest_of
@@ -69,9 +69,7 @@ class Job(Section):
 
     format: Literal[1] = Field(default=1, description="of this file")
     id: str = Field(pattern=r"^[0-9a-f]{32}$", description="drawn when the job was made: no two jobs are the same")
-    noise: Literal["secure", "simulation"] = Field(
-        default="secure", description='"simulation": for public data, protects nothing'
-    )
+    noise: Noise = Field(default="secure", description='"simulation": for public data, protects nothing')
     slots: int = Field(ge=1, le=MOST_SLOTS, description="public number of places for rows at every client; n of every bound")
     client_slots: list[Annotated[int, Field(ge=1, le=MOST_SLOTS)]] = Field(
         default_factory=list, description="the same for client 0, 1, ..., where they differ; slots is then the largest"

@@ -11,16 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedpdm.choices import FEATURE_MAPS
-from fedpdm.data.features import (
-    FeatureOptions,
-    basis_of,
-    fourier_draws,
-    image_shape,
-    strokes_centre,
-    table_knots,
-    with_basis_chosen,
-    without_basis,
-)
+from fedpdm.data.features import FeatureOptions, basis_of, with_basis_chosen, without_basis
+from fedpdm.data.maps import fourier_draws, image_shape, strokes_centre, table_knots
 from fedpdm.data.piecewise import Knots, table_plan
 from fedpdm.data.scattering import GROUP_FLOOR, filter_bank, groups_of_paths
 from fedpdm.export.onnx.graph import Graph

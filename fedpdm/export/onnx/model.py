@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedpdm.data.features import BIAS, blur_matrix, map_name, options_of, without_bias
-from fedpdm.data.piecewise import column_count
+from fedpdm.choices import SCALINGS
+from fedpdm.data.features import map_name, options_of, without_bias
 from fedpdm.data.prepare import radius_of
 from fedpdm.data.rows import adult_schema, input_names, pixel_scale
+from fedpdm.data.scaling import BIAS
 from fedpdm.data.schema import Category, Number, Schema
 from fedpdm.errors import ConfigError, require_extra
 from fedpdm.export.onnx.graph import Graph
@@ -111,19 +112,15 @@ def _pixels(graph: Graph, model: SavedModel, names: Sequence[str]) -> tuple[str,
 
 
 def _scale(graph: Graph, scaling: str, names: Sequence[str], columns: str, bias: str | None) -> tuple[str, str | None]:
-    """Do the work of `fedpdm.data.features.scale_features` on the columns and on the bias."""
+    """Do the work of `fedpdm.data.scaling.scale_features` on the columns and on the bias."""
     if scaling == "none":
         return columns, bias
-    if scaling == "bounded":
-        count = graph.constant(column_count(names) ** 0.5)
-        return graph.add("Div", columns, count), graph.add("Div", bias, count) if bias else None
-    if scaling.endswith("root") or scaling == "blurred":
-        columns = graph.add("Mul", graph.add("Sign", columns), graph.add("Sqrt", graph.add("Abs", columns)))
-    if scaling == "blurred":
-        columns = graph.add("MatMul", columns, graph.constant(blur_matrix(len(without_bias(names)))))
-    if scaling.startswith("centred") or scaling == "blurred":
-        columns = graph.add("Sub", columns, graph.add("ReduceMean", columns, axes=[1]))
-    return graph.unit(columns), graph.add("Mul", bias, graph.constant(BIAS)) if bias else None
+    row = SCALINGS.row(scaling)
+    nodes = row.onnx_nodes()
+    if not row.unit:
+        return nodes(graph, columns, names), nodes(graph, bias, names) if bias else None
+    unit = graph.unit(nodes(graph, columns, names))
+    return unit, graph.add("Mul", bias, graph.constant(BIAS)) if bias else None
 
 
 def _cut(graph: Graph, rows: str, radius: float | None) -> str:

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from fedpdm.config import Config, load_config
 from fedpdm.errors import ConfigError
+from fedpdm.studies.compare import POINTS
 
 __all__ = ["FIGURES", "Curve", "Sweep", "Panel", "Key", "Scale", "panels", "chosen_figures", "cells"]
 
 FIGURES = ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
-POINTS = 20  # test accuracies per curve
 QUICK_SHARE = 10  # --quick runs one round in ten
 QUICK_START = "rounds.all_first=false"  # a first round of all clients needs its own program, which takes longest to compile
 SELDOM = "metrics.diagnose_every=1000"  # objective and stationarity read all training data, and no figure shows them

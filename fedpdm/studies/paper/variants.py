@@ -25,7 +25,8 @@ from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.engines.simulation.simulation import Simulation
 from fedpdm.errors import DivergedError
 from fedpdm.problem.penalties import Penalty
-from fedpdm.studies.paper.figures import POINTS, Key
+from fedpdm.studies.compare import POINTS
+from fedpdm.studies.paper.figures import Key
 
 __all__ = ["Variant", "VARIANTS", "variant_configs", "run_variant", "plain_mean", "with_ratios_of_one"]
 

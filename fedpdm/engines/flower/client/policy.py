@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from fedpdm.choices import ALGORITHMS, FEATURE_MAPS
+from fedpdm.choices.words import DRAWINGS, MODES, Drawing, Noise, Relation
 from fedpdm.config import Config, Section
 from fedpdm.config.keys import dotted
 from fedpdm.config.names import AlgorithmName, OneOf
@@ -20,14 +21,13 @@ from fedpdm.privacy.plan import Plan
 
 __all__ = ["Policy", "load_policy", "check_job", "check_plan"]
 
-Mode = Literal["linearised", "contractive", "one-pass", "certified", "batch-clipped"]
-Basis = Literal["none", "strokes", "shapes"]
+DEPLOYED = tuple(mode for mode in MODES if mode != "every-step")  # exact noise cannot be drawn inside of a solver
 
 
 class BudgetSection(Section):
     epsilon: float = Field(gt=0, description="the most that this client's examples may ever cost, in all jobs together")
     delta: float = Field(gt=0, lt=1)
-    relation: Literal["add-remove", "replace-one"] = "add-remove"
+    relation: Relation = "add-remove"
 
 
 class JobsSection(Section):
@@ -43,12 +43,12 @@ class AllowSection(Section):
     mechanisms: tuple[Literal["sound", "none"], ...] = Field(
         default=("sound",), description='"none" lets messages leave without any privacy'
     )
-    noise: tuple[Literal["secure", "simulation"], ...] = Field(
+    noise: tuple[Noise, ...] = Field(
         default=("secure",), description='"simulation" is for experiments with public data: its noise protects nothing'
     )
-    modes: tuple[Mode, ...] = ("linearised", "contractive", "one-pass", "certified", "batch-clipped")
+    modes: tuple[Annotated[str, OneOf((DEPLOYED,))], ...] = DEPLOYED
     maps: tuple[Annotated[str, OneOf((FEATURE_MAPS,))], ...] = Field(default_factory=lambda: tuple(FEATURE_MAPS))
-    bases: tuple[Basis, ...] = ("none", "strokes", "shapes")
+    bases: tuple[Literal["none", Drawing], ...] = ("none", *DRAWINGS)
     map_seeds: tuple[int, ...] = Field(default=(), description="seeds of random maps; empty: any in an approved job")
 
 

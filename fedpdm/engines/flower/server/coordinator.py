@@ -179,7 +179,7 @@ class Coordinator:
             raise UserError(
                 f"Round {self.round + 1} would make the model NaN or infinite: stopped at the checkpoint before it."
             )
-        self._move_on(server, asked, used)
+        self._move_on(server, asked, used, received)
         row = self._row(len(used), len(asked) - len(used))
         try:
             self.record.add([row])
@@ -202,7 +202,7 @@ class Coordinator:
             return found
         return found._replace(reports=found.reports._replace(shares=jnp.asarray(self.shares[found.reports.clients])))
 
-    def _move_on(self, server: Any, asked: dict[int, Request], used: dict[int, Reply]) -> None:
+    def _move_on(self, server: Any, asked: dict[int, Request], used: dict[int, Reply], received: Received) -> None:
         """Compute the state after this round."""
         assert self._sent is not None
         state, (_, downlink, down_bytes) = self.state, self._sent
@@ -210,7 +210,8 @@ class Coordinator:
         for client, reply in used.items():
             accepted[client] = list(bytes.fromhex(reply.message))
         up = [len(used[client].vectors) if client in used else 0 for client in asked]
-        sizes = jnp.array([up, [down_bytes] * len(asked), [0] * len(asked)], jnp.int32)  # indices are not counted separately
+        indices = [received.index_bytes.get(client, 0) for client in asked]
+        sizes = jnp.array([up, [down_bytes] * len(asked), indices], jnp.int32)
         self.state = state._replace(
             server=server,
             downlink=downlink,
@@ -237,7 +238,7 @@ class Coordinator:
         return make_row(counts, measured, self.traffic(), paper_bits(links, x0.size, self.round, r.participants))
 
     def traffic(self) -> dict[str, int]:
-        """Bytes of all messages that were used ("uplink"), and of all that were sent down ("downlink")."""
+        """Bytes of the messages that were used ("uplink", "index" for their indices), and of those sent down ("downlink")."""
         return traffic_totals(np.asarray(self.state.traffic))
 
     def taken_part(self) -> np.ndarray:
