@@ -1,20 +1,32 @@
 """Accuracy at a certified epsilon when cohorts share the noise: MNIST and Adult, add/remove, delta = 1e-5, t + d = 20 %.
 
-    python benchmarks/cohorts.py [--data mnist adult] [--cohorts 100 25] [--algorithms fedpdm fedavg]
+    python benchmarks/cohorts.py [--data mnist adult] [--cohorts 100 25] [--algorithms fedpdm fedavg momentum]
                                  [--epsilons 0.2 1 3] [--seeds 5]
+    python benchmarks/cohorts.py --bits
+    python benchmarks/cohorts.py --workers
+    python benchmarks/cohorts.py --clients 100 1000 10000
 
 Settings come from a validation split. (Adult's grid replaced a first one after a look at test accuracies:
-docs/secure-sums.md.) Finished runs are kept in docs/results/benchmarks/cohorts-cells.jsonl and not run again; the table is
-docs/results/benchmarks/cohorts.json.
+docs/secure-sums.md.) FedProx is not run: with one linearised step it is FedAvg. "momentum" is FedAvg with momentum 0.9 at the
+server. `--bits`: accuracy against the bits of a word. `--workers`: 20 workers of 3,000 rows of MNIST and delta = 1.5e-4, the
+setting of Xiang et al. (SIGMOD 2023). `--clients`: the unit is a whole client, of so many that share MNIST evenly. Finished
+runs are kept in docs/results/benchmarks/cohorts-cells.jsonl and not run again; tables are cohorts.json, cohorts-bits.json,
+cohorts-workers.json and cohorts-clients.json beside it.
 """
 
 import argparse
 import csv
+import itertools
 import json
 import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from workloads import RESULTS
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "toy_package"))  # a plugin: the algorithm "momentum"
 
 from fedpdm.config import Config, load_config
 from fedpdm.errors import ConfigError
@@ -22,9 +34,8 @@ from fedpdm.runs.sweep import Result, run_sweep
 
 EPSILONS = ("0.1", "0.2", "0.5", "1", "3")
 TUNING_SEEDS = {"mnist": (1000,), "adult": (1000, 1001, 1002)}
-TUNED_ON = {("mnist", 25): 100}  # cohorts whose settings are those that the validation split chose for another size
 DATA = {
-    "mnist": ("scattering", "labels", 10_000, ["data.scattering_scale=2", "data.scattering_centre=strokes"]),
+    "mnist": ("scattering", "labels", 10_000, ["data.scattering_scale=2", "data.basis=auto"]),
     "adult": ("piecewise", "one-class", 6_000, []),
 }
 COMMON = (
@@ -41,7 +52,6 @@ COMMON = (
     "metrics.diagnose_every=0",
     "metrics.evaluate_every=1000",
     "metrics.tail=0.25",
-    "algorithm.server_rule=dual-memory",
     "privacy.mechanism=sound",
     "privacy.delta=1e-5",
     "privacy.mode=linearised",
@@ -61,17 +71,30 @@ class Cell(NamedTuple):
 # As many settings for every algorithm, laid out on the validation split.
 GRID: dict[str, dict[str, list[Cell]]] = {
     "mnist": {
-        "fedpdm": [Cell(40, 18, 0.01, 0.5), Cell(40, 36, 0.005, 0.5), Cell(60, 36, 0.005, 0.7), Cell(80, 72, 0.0025, 1.0)],
-        "fedavg": [Cell(40, 36, 0.0, 0.5), Cell(40, 72, 0.0, 0.5), Cell(60, 72, 0.0, 0.7), Cell(80, 144, 0.0, 1.0)],
+        "fedpdm": [
+            *(Cell(60, 18, 0.01, 0.25), Cell(60, 18, 0.01, 0.35), Cell(80, 36, 0.005, 0.35), Cell(80, 72, 0.0025, 0.35)),
+            *(Cell(80, 72, 0.0025, 0.7), Cell(120, 72, 0.0025, 0.7)),
+        ],
+        "fedavg": [
+            *(Cell(60, 36, 0.0, 0.25), Cell(60, 72, 0.0, 0.25), Cell(80, 72, 0.0, 0.35), Cell(80, 144, 0.0, 0.35)),
+            *(Cell(80, 144, 0.0, 0.7), Cell(120, 144, 0.0, 0.7)),
+        ],
+        "momentum": [
+            *(Cell(60, 3.6, 0.0, 0.25), Cell(60, 7.2, 0.0, 0.25), Cell(80, 7.2, 0.0, 0.35), Cell(80, 14.4, 0.0, 0.35)),
+            *(Cell(80, 14.4, 0.0, 0.7), Cell(120, 14.4, 0.0, 0.7)),
+        ],
     },
     "adult": {
         "fedpdm": [Cell(60, 12, 0.005, 0.5), Cell(60, 18, 0.005, 0.35), Cell(60, 12, 0.01, 0.5), Cell(100, 18, 0.005, 0.5)],
         "fedavg": [Cell(60, 36, 0.0, 0.35), Cell(60, 36, 0.0, 0.5), Cell(60, 72, 0.0, 0.5), Cell(100, 36, 0.0, 0.7)],
+        "momentum": [Cell(60, 3.6, 0.0, 0.35), Cell(60, 3.6, 0.0, 0.5), Cell(60, 7.2, 0.0, 0.5), Cell(100, 3.6, 0.0, 0.7)],
     },
 }
 
 
-def settings(data: str, cohort: int, algorithm: str, epsilon: str, cell: Cell, seed: int, validation: bool) -> Config:
+def settings(
+    data: str, cohort: int, algorithm: str, epsilon: str, cell: Cell, seed: int, validation: bool, others: Sequence[str] = ()
+) -> Config:
     """One run."""
     features, partition, held_out, more = DATA[data]
     tenth = cohort / 10
@@ -93,8 +116,16 @@ def settings(data: str, cohort: int, algorithm: str, epsilon: str, cell: Cell, s
         f"seed={seed}",
     ]
     if algorithm == "fedpdm":
-        chosen.append(f"algorithm.rho={cell.rho}")
-    return load_config("plain", chosen)
+        chosen += [f"algorithm.rho={cell.rho}", "algorithm.server_rule=dual-memory"]
+    if algorithm == "momentum":
+        chosen.append("algorithm.decay=0.9")
+    return load_config("plain", [*chosen, *others])
+
+
+def workers(epsilon: str, cell: Cell, seed: int, validation: bool) -> Config:
+    """The setting of Xiang et al.: all rows in 20 parts, iid; here 2 of them may work with the server, and 2 may drop out."""
+    more = ["data.clients=20", "data.partition=iid", "privacy.delta=1.5e-4", "cohorts.colluding=2", "cohorts.dropouts=2"]
+    return settings("mnist", 20, "fedpdm", epsilon, cell, seed, validation, more)
 
 
 def say(done: int, total: int, config: Config, result: Result) -> None:
@@ -109,9 +140,8 @@ def study(data: str, cohort: int, algorithm: str, epsilon: str, seeds: int) -> d
     """Tune at one epsilon, then measure with fresh seeds."""
     store, cells = RESULTS / "cohorts-cells.jsonl", GRID[data][algorithm]
     tried: dict[tuple[Cell, str], float] = {}
-    tuned = TUNED_ON.get((data, cohort), cohort)
     for cell in cells:
-        tuning = [settings(data, tuned, algorithm, epsilon, cell, seed, True) for seed in TUNING_SEEDS[data]]
+        tuning = [settings(data, cohort, algorithm, epsilon, cell, seed, True) for seed in TUNING_SEEDS[data]]
         found = run_sweep(tuning, store, say)
         tried |= {(cell, which): statistics.mean(r.get(which, 0.0) for r in found) for which in ("last", "averaged")}
     cell, which = max(tried, key=lambda choice: tried[choice])
@@ -125,7 +155,6 @@ def study(data: str, cohort: int, algorithm: str, epsilon: str, seeds: int) -> d
         "accuracy": round(statistics.mean(accuracies), 4),
         "deviation": round(statistics.stdev(accuracies), 4) if seeds > 1 else None,
         "seeds": seeds,
-        "tuned_on": tuned,
         "validation": round(tried[cell, which], 4),
         "model": which,
         **cell._asdict(),
@@ -133,18 +162,58 @@ def study(data: str, cohort: int, algorithm: str, epsilon: str, seeds: int) -> d
     }
 
 
-def bits_study(epsilon: str = "1", seeds: int = 3) -> list[dict[str, Any]]:
-    """Adult, one cohort of 100, one setting: accuracy against the bits of a word, the lattice as fine as they allow."""
+def workers_study(seeds: int) -> list[dict[str, Any]]:
+    """20 workers: tuned on the validation split like the others."""
+    store, rows = RESULTS / "cohorts-cells.jsonl", []
+    for epsilon in ("0.25", "1"):
+        tried = {
+            cell: run_sweep([workers(epsilon, cell, 1000, True)], store, say)[0]["last"] for cell in GRID["mnist"]["fedpdm"]
+        }
+        cell = max(tried, key=lambda choice: tried[choice])
+        found = [r["last"] for r in run_sweep([workers(epsilon, cell, seed, False) for seed in range(seeds)], store, say)]
+        figures = {"accuracy": round(statistics.mean(found), 4), "deviation": round(statistics.stdev(found), 4)}
+        rows.append({"epsilon": epsilon, **figures, "validation": tried[cell], **cell._asdict(), "accuracies": found})
+    return rows
+
+
+CLIENT_GRID = [Cell(20, 36, 0.0, 0.1), Cell(40, 36, 0.0, 0.1), Cell(40, 18, 0.0, 0.3), Cell(40, 72, 0.0, 0.1)]
+
+
+def whole_clients(clients: int, epsilon: str, cell: Cell, seed: int, validation: bool) -> Config:
+    """The unit is a whole client: FedAvg, in every round a new cohort of all, or of 1,000."""
+    size = min(clients, 1000)
+    more = [f"data.clients={clients}", "data.partition=iid", f"rounds.participants={size}", "cohorts.members=new"]
+    return settings(
+        "mnist", size, "fedavg", epsilon, cell, seed, validation, [*more, "privacy.unit=client", "privacy.mode=auto"]
+    )
+
+
+def clients_study(numbers: Sequence[int], seeds: int) -> list[dict[str, Any]]:
+    """From how many clients on a guarantee for whole clients is usable."""
+    store, rows = RESULTS / "cohorts-cells.jsonl", []
+    for clients, epsilon in itertools.product(numbers, ("1", "3")):
+        tried = {c: run_sweep([whole_clients(clients, epsilon, c, 1000, True)], store, say)[0] for c in CLIENT_GRID}
+        cell = max(tried, key=lambda choice: tried[choice].get("averaged", 0.0))
+        final = [whole_clients(clients, epsilon, cell, seed, False) for seed in range(seeds)]
+        found = [r.get("averaged", 0.0) for r in run_sweep(final, store, say)]
+        figures = {"accuracy": round(statistics.mean(found), 4), "deviation": round(statistics.stdev(found), 4)}
+        rows.append({"clients": clients, "epsilon": epsilon, **figures, **cell._asdict(), "accuracies": found})
+    return rows
+
+
+def bits_study(seeds: int = 3) -> list[dict[str, Any]]:
+    """One cohort of 100, epsilon 1, one setting: accuracy against the bits of a word, the lattice as fine as they allow."""
     rows = []
-    for bits in (32, 24, 20, 18, 16, 14, 12):
-        made = [settings("adult", 100, "fedpdm", epsilon, Cell(60, 12, 0.005, 0.5), seed, False) for seed in range(seeds)]
-        configs = [c.model_copy(update={"cohorts": c.cohorts.model_copy(update={"bits": bits})}) for c in made]
+    cells = {"adult": Cell(60, 12, 0.005, 0.5), "mnist": Cell(80, 72, 0.0025, 0.35)}
+    for data, reach, bits in itertools.product(cells, (0.5, 0.1), (32, 24, 20, 18, 16, 14, 12)):
+        more = [f"cohorts.bits={bits}", f"cohorts.reach={reach}"]
+        configs = [settings(data, 100, "fedpdm", "1", cells[data], seed, False, more) for seed in range(seeds)]
         try:
             found = [result.get("averaged", 0.0) for result in run_sweep(configs, RESULTS / "cohorts-cells.jsonl", say)]
         except ConfigError as error:
             found = []
             print(f"{bits} bits: {error}", flush=True)
-        rows.append({"bits": bits, "accuracies": found})
+        rows.append({"data": data, "reach": reach, "bits": bits, "accuracies": found})
     return rows
 
 
@@ -192,11 +261,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="+", default=list(GRID), choices=list(GRID))
     parser.add_argument("--cohorts", nargs="+", type=int, default=[100, 25])
-    parser.add_argument("--algorithms", nargs="+", default=["fedpdm", "fedavg"], choices=["fedpdm", "fedavg"])
+    parser.add_argument("--algorithms", nargs="+", default=list(GRID["mnist"]), choices=list(GRID["mnist"]))
     parser.add_argument("--epsilons", nargs="+", default=["0.2", "1", "3"], choices=EPSILONS)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--bits", action="store_true", help="accuracy against the bits of a word instead")
+    parser.add_argument("--workers", action="store_true", help="20 workers of 3,000 rows instead")
+    parser.add_argument("--clients", nargs="+", type=int, help="whole clients as the unit instead, for so many")
     arguments = parser.parse_args()
+    if arguments.clients:
+        found = clients_study(arguments.clients, arguments.seeds)
+        (RESULTS / "cohorts-clients.json").write_text(json.dumps(found, indent=1) + "\n")
+        return
+    if arguments.workers:
+        (RESULTS / "cohorts-workers.json").write_text(json.dumps(workers_study(arguments.seeds), indent=1) + "\n")
+        return
     if arguments.bits:
         (RESULTS / "cohorts-bits.json").write_text(json.dumps(bits_study(), indent=1) + "\n")
         return

@@ -279,19 +279,34 @@ def cohort_round(
         client, here, key = member
         own = members._replace(client=client)
         solved = solve_locally(setup, own, state, broadcast, round_index, key, support)
-        weight = own.slots / sums.mean_examples  # units, not rows: the bound of a contribution counts units
+        # units, not rows: the bound of a contribution counts units
+        moved, weight = sums.contribution(solved.x - x0, own.slots, solved.release)
         # The privacy boundary of secure sums: a member's solution leaves as its share, and others see only the sum.
-        share = sums.share(weight * (solved.x - x0), solved.release)
-        share = share if support is None else jnp.where(support, share, jnp.uint32(0))
+        share = sums.share(_gathered(moved, chosen), solved.release)
         words = words + jnp.where(here, share, jnp.uint32(0))
         # Whole numbers have no NaN, so a separate float carries the news of a solve that diverged.
         check = check + 0.0 * jnp.where(here, jnp.sum(solved.x), 0.0)
         return (words, weights + here * weight, count + here, check), solved._replace(x=jnp.float32(0.0))
 
-    nothing = jnp.zeros(x0.shape, jnp.uint32), jnp.float32(0.0), jnp.float32(0.0), jnp.float32(0.0)
+    chosen = _chosen(setup, support)
+    nothing = (
+        jnp.zeros(x0.size if chosen is None else chosen.shape, jnp.uint32),
+        jnp.float32(0.0),
+        jnp.float32(0.0),
+        jnp.float32(0.0),
+    )
     (words, weight, count, check), each = jax.lax.scan(add, nothing, (members.client, present, keys))
     public = jax.tree.map(lambda leaf: leaf[0], each)
     return open_cohort(setup, words, (weight, count), public._replace(x=check), state, broadcast, round_index, support)
+
+
+def _chosen(setup: Setup, support: Array | None) -> Array | None:
+    """The places of the support's coordinates in a flat vector; None: all."""
+    return None if support is None else jnp.nonzero(support.ravel(), size=setup.links.count(support.size))[0]
+
+
+def _gathered(vector: Array, chosen: Array | None) -> Array:
+    return vector.ravel() if chosen is None else vector.ravel()[chosen]
 
 
 def open_cohort(
@@ -322,8 +337,9 @@ def open_cohort(
     """
     sums = setup.privacy.sums
     assert sums is not None
-    opened = sums.opened(words, *of, public.release)
-    solution = opened._replace(value=broadcast.x0 + opened.value + public.x)
+    opened, chosen, x0 = sums.opened(words, *of, public.release), _chosen(setup, support), broadcast.x0
+    moved = opened.value if chosen is None else jnp.zeros(x0.size).at[chosen].set(opened.value)
+    solution = opened._replace(value=x0 + moved.reshape(x0.shape) + public.x)
     return _make_message(setup, state, broadcast, round_index, public._replace(x=solution.value), solution, support)
 
 

@@ -45,13 +45,13 @@ def seen_by_adversary(setup: Setup, x0: Array, noisy_members: int | None = None)
     count = sums.cohort.honest if noisy_members is None else noisy_members
 
     def release_solution(x: Array, release: Release) -> Released:
-        weight = release.examples / sums.mean_examples
+        moved, weight = sums.contribution(x - x0, release.examples, release)
         keys = jax.vmap(lambda member: jax.random.fold_in(release.key, member))(jnp.arange(count))
-        words = sums.share(weight * (x - x0), release._replace(key=keys[0]))
-        others = jax.vmap(lambda key: sums.share(jnp.zeros_like(x), release._replace(key=key)))(keys[1:])
+        words = sums.share(moved.ravel(), release._replace(key=keys[0]))
+        others = jax.vmap(lambda key: sums.share(jnp.zeros(x.size), release._replace(key=key)))(keys[1:])
         words = words + jnp.sum(others, axis=0, dtype=jnp.uint32)
         opened = sums.opened(words, weight, jnp.float32(count), release)
-        return opened._replace(value=x0 + opened.value)
+        return opened._replace(value=x0 + opened.value.reshape(x.shape))
 
     return setup._replace(privacy=Mechanism("sound", release_solution, setup.privacy.release_message))
 
@@ -69,9 +69,11 @@ def attack_own_duals(
 ) -> OwnDuals:
     r"""Attack the refused variant: each member moves its own dual by its own noised solution, and cohorts change.
 
-    The victim takes part once. Then the server puts another member in its place, and the others continue. Every later sum
-    contains the others' earlier noise again, through their duals: the server learns it, and subtracts it from the victim's only
-    sum. All numbers are along the canary's direction, the only one that matters.
+    The victim takes part once. Then the server puts another member in its place, and lets the rest go on. The duals of a group
+    that stays together add up to a number that the server knows but for the victim's part: every sum moves them by itself. Each
+    of T later sums is $1 - \kappa$ times that number plus fresh noise of variance H, so that the victim's share is known with
+    precision $P = 1/(H-1) + T (1-\kappa)^2/H$, and the shift is $\sqrt{H/(1 + 1/P)}$ times the claim: up to $\sqrt H$, with
+    time. All numbers are along the canary's direction, the only one that matters.
 
     Parameters
     ----------

@@ -26,19 +26,20 @@ def demo(
     data: Annotated[str, typer.Option(help="digits, or mnist.")] = "digits",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 5,
     epsilon: Annotated[float, typer.Option(help="Every client's budget.")] = 1.0,
-    cohort: Annotated[int, typer.Option(min=0, max=64, help="Member processes of a secure sum instead of nodes; 0: none.")] = 0,
+    cohort: Annotated[int, typer.Option(min=0, max=64, help="Secure sums of so many SuperNodes instead; 0: none.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the run, the nodes' states, keys and logs.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder that holds the data files.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Start a SuperLink and SuperNodes on loopback, with TLS and authentication; train; stop everything.
 
-    With --cohort, members are processes on loopback sockets: digits, one member killed (-9) in every step of the protocol.
+    With --cohort, nodes are members of secure sums: on digits, with one member killed (-9) in every step of the protocol.
 
     Example:  fedpdm flower demo --nodes 4 --out runs/federation
     """
     _say("Loading fedpdm and Flower.")
     _require_flower()
+    from fedpdm.engines.flower.cohort.demo import run_cohort_demo
     from fedpdm.engines.flower.processes.demo import DEMO_DATA, run_demo
 
     if data not in DEMO_DATA:
@@ -46,11 +47,12 @@ def demo(
     folder = out or Path("runs") / f"flower-{datetime.now():%Y%m%d-%H%M%S}"
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty: choose another --out.")
-    if cohort:
-        _cohort_demo(folder, cohort, epsilon, data_dir, as_json)
-        return
     try:
-        summary = run_demo(folder, nodes=nodes, data=data, rounds=rounds, epsilon=epsilon, data_dir=data_dir, say=_say)
+        common: dict[str, Any] = {"epsilon": epsilon, "data_dir": data_dir, "say": _say}
+        if cohort:
+            summary = run_cohort_demo(folder, members=cohort, **common)
+        else:
+            summary = run_demo(folder, nodes=nodes, data=data, rounds=rounds, **common)
     except KeyboardInterrupt:
         print("\nfedpdm: interrupted; everything that was started has been stopped.", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -67,16 +69,20 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _cohort_demo(folder: Path, members: int, epsilon: float, data_dir: Path | None, as_json: bool) -> None:
-    from fedpdm.engines.flower.cohort.demo import run_cohort_demo
+@flower_app.command("identity")
+def identity(state_dir: Annotated[Path, typer.Argument(help="The node's state-dir.")]) -> None:
+    """Print the public key by which this client is on the rosters of secure sums; the key is made the first time.
 
-    summary = run_cohort_demo(folder, members=members, epsilon=epsilon, data_dir=data_dir, say=_say)
-    if as_json:
-        print(json.dumps(summary | {"folder": str(folder)}, indent=2))
-        return
-    print(f"Test accuracy {summary['test_accuracy']:.4f}; {summary['opened']} of {len(summary['rounds'])} sums were opened.")
-    print(summary["guarantee"])
-    print(f"A member's own record: fedpdm flower status {folder / 'nodes' / 'client-0'}")
+    The other members list it in their policies, under [cohort].
+
+    Example:  fedpdm flower identity /var/lib/fedpdm
+    """
+    _require_flower()
+    from fedpdm.engines.flower.client.store import open_store
+    from fedpdm.engines.flower.cohort.node import public_key
+
+    with open_store(state_dir):
+        print(public_key(state_dir))
 
 
 @flower_app.command("init")

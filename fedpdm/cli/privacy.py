@@ -43,6 +43,9 @@ def plan(
     colluding: Annotated[int | None, typer.Option(help="Members that may work with the server (default: a tenth).")] = None,
     dropouts: Annotated[int | None, typer.Option(help="Members that may be missing in a sum (default: a tenth).")] = None,
     dimension: Annotated[int, typer.Option(help="Coordinates of the model, for a cohort's lattice.")] = 7850,
+    unit: Annotated[
+        str, typer.Option(help="example; or client: all of one, with --cohort, and --clip for a mean gradient.")
+    ] = "example",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compute the noise for a budget, per mode and neighbouring relation. Give two of epsilon, noise and participations.
@@ -54,7 +57,7 @@ def plan(
       fedpdm privacy plan --epsilon 1 --participations 60 --cohort 30
     """
     from fedpdm.algorithms.local import LocalPlan
-    from fedpdm.privacy.plan import plan_table
+    from fedpdm.privacy.plan import MODES, plan_table
     from fedpdm.privacy.sensitivity import Curvature
     from fedpdm.privacy.shared_noise import cohort_figures
     from fedpdm.privacy.sums import make_cohort
@@ -65,9 +68,10 @@ def plan(
     if [epsilon, noise_multiplier, participations].count(None) != 1:
         raise ConfigError("Give two of --epsilon, --noise-multiplier and --participations: the third is computed.")
     local = LocalPlan(steps, batch_size, step_size, tolerance=tolerance)
-    result = plan_table(
-        epsilon, delta, participations, noise_multiplier, examples, clip, Curvature(rho, smoothness, beta), local
-    )
+    if unit not in ("example", "client") or (unit == "client" and not cohort):
+        raise ConfigError(f"Expected --unit {unit} to be example, or client with --cohort, for instance 1000.")
+    curvature, modes = Curvature(rho, smoothness, beta), MODES if unit == "example" else ("client",)
+    result = plan_table(epsilon, delta, participations, noise_multiplier, examples, clip, curvature, local, modes)
     if cohort:
         result["cohort"] = cohort_figures(result["modes"], make_cohort(cohort, colluding, dropouts), dimension, delta)
     elif colluding is not None or dropouts is not None:
@@ -78,7 +82,7 @@ def plan(
     _print_modes(result["modes"], delta, steps)
     if cohort:
         _print_cohort(result["cohort"])
-    print(result["paper"]["sentence"])
+    print(result["paper"]["sentence"] if unit == "example" else "The unit is all of one client: its contribution is cut.")
 
 
 def _print_modes(modes: dict[str, Any], delta: float, steps: int) -> None:

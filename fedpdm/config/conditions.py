@@ -15,7 +15,8 @@ __all__ = ["check_config", "check_data"]
 # Settings for the user's own tables only
 TABLE_KEYS = ("label", "client_column", "schema_file", "test_share", "test_file", "unit_column", "event_column", "min_rows")
 
-SOUND_KEYS = ("relation", "mode", "standard_share", "interval_share", "defaults", "participations", "trust", "clients_per_unit")
+SOUND_KEYS = ("unit", "relation", "mode", "standard_share", "interval_share", "defaults", "participations", "trust")
+SOUND_KEYS += ("clients_per_unit",)
 
 # Settings that a mechanism ignores must not be set: a user could believe that they count.
 UNUSED_PRIVACY_KEYS: dict[str, tuple[str, ...]] = {

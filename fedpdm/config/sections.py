@@ -181,8 +181,13 @@ class PrivacySection(Section):
     mode: Literal["auto", Mode] = Field(
         default="auto", description="the bound on one example's influence; auto follows the local settings"
     )
+    unit: Literal["example", "client"] = Field(
+        default="example", description='what is protected: one "example", or all of one "client" (with trust = "cohorts")'
+    )
     clip: float | None = Field(
-        default=None, gt=0, description="bound C on one example's gradient; unset: half of the loss's own bound"
+        default=None,
+        gt=0,
+        description="bound C on one example's gradient (unit = client: on a client's mean one); unset: half of the loss's own",
     )
     standard_share: float = Field(
         default=0.1, gt=0, lt=1, description="share of the budget for means and deviations, with data.standardise"
@@ -221,6 +226,11 @@ class CohortsSection(Section):
         default="sum", description="privacy.epsilon is for the sum, or for a member's own share of the noise alone"
     )
     bits: int = Field(default=32, ge=2, le=32, description="bits b of a word; sums are taken modulo 2^b")
+    reach: float = Field(
+        default=0.5,
+        gt=0,
+        description="what words must hold without wrapping: the mean contribution, over the most that clip and steps allow",
+    )
     scale: int = Field(
         default=0, ge=0, le=2**24, description="lattice steps per unit, a power of two; 0: the finest that does not wrap"
     )

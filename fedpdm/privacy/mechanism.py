@@ -61,9 +61,11 @@ class Sums(NamedTuple):
     cohort, lattice, mean_examples
         The members of a sum, the lattice of its numbers, and the mean size of all clients: a weight is a size over this mean.
     share
-        `(contribution, release) -> words`: the only output of a member.
+        `(contribution, release) -> words`: all that leaves a member, from a flat vector to as many words.
     opened
-        `(sum of words, sum of weights, members in it, release) -> Released`: the weighted mean of the contributions.
+        `(sum of words, sum of weights, members in it, release) -> Released`: the weighted mean of the contributions, flat.
+    limit
+        Where the unit is a whole client: the norm that a member's contribution is cut to; then all members weigh the same.
     """
 
     cohort: Cohort
@@ -71,6 +73,15 @@ class Sums(NamedTuple):
     mean_examples: float
     share: Callable[[Array, Release], Array]
     opened: Callable[[Array, Array, Array, Release], Released]
+    limit: Callable[[Release], Number] | None = None
+
+    def contribution(self, moved: Array, size: Array, release: Release) -> tuple[Array, Array]:
+        """Return the contribution of a member of this size without noise, and its weight; `moved` is its solution minus x0."""
+        if self.limit is None:
+            weight = size / self.mean_examples
+            return weight * moved, weight
+        length = jnp.linalg.norm(moved)
+        return moved * jnp.minimum(1.0, self.limit(release) / jnp.maximum(length, 1e-30)), jnp.float32(1.0)
 
 
 class Mechanism(NamedTuple):

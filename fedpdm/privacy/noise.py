@@ -28,7 +28,7 @@ from jax.typing import ArrayLike
 
 from fedpdm.errors import ConfigError, UserError, require_extra
 
-__all__ = ["SEEDED", "simulation_noise", "SecureGaussian"]
+__all__ = ["SEEDED", "simulation_noise", "add_discrete_gaussian", "SecureGaussian"]
 
 SEEDED = "The noise of this simulation is seeded: it measures accuracy at this privacy level and protects nobody."
 
@@ -77,6 +77,24 @@ def _discrete_gaussian(centres: list[int], scale: float) -> list[int]:
     enable_features("contrib")
     space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
     return make_gaussian(*space, scale=scale)(centres)
+
+
+def add_discrete_gaussian(integers: np.ndarray, steps: float) -> np.ndarray:
+    """Add exact discrete Gaussian noise to whole numbers: OpenDP, with the operating system's randomness.
+
+    Parameters
+    ----------
+    integers : ndarray
+        Whole numbers.
+    steps : float
+        Standard deviation of the noise.
+
+    Returns
+    -------
+    ndarray
+        int64, of the same shape.
+    """
+    return np.asarray(_discrete_gaussian(integers.ravel().tolist(), steps), dtype=np.int64).reshape(integers.shape)
 
 
 @dataclass(frozen=True)
@@ -143,14 +161,8 @@ class SecureGaussian:
         sigma : float
             Standard deviation of the noise, at least 2**10 lattice steps.
         """
-        return self.release_steps(x, sigma).astype(np.float64) / self.lattice_scale
-
-    def release_steps(self, x: ArrayLike, sigma: float) -> np.ndarray:
-        """Do `release` in whole lattice steps (int64), for a share of a secure sum."""
         steps = self._steps(sigma)
-        lattice = self._to_lattice(x)
-        noised = _discrete_gaussian(lattice.ravel().tolist(), steps)
-        return np.asarray(noised, dtype=np.int64).reshape(lattice.shape)
+        return add_discrete_gaussian(self._to_lattice(x), steps).astype(np.float64) / self.lattice_scale
 
     def within(self, x: ArrayLike) -> np.ndarray:
         """Return x in float64, cut to the lattice's range, with 0 for NaN, so that no value of x makes a release fail.

@@ -1,7 +1,7 @@
 """From a budget to a mechanism: mode, clip, participations, noise, and the sentence that states the guarantee."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -47,6 +47,11 @@ class Plan(NamedTuple):
     standard_multiplier: float = 0.0  # z of the release of means and deviations before training; 0: there is none
     interval_multiplier: float = 0.0  # z of the release of gradients and curvature after it; 0: there is none
 
+    @property
+    def whole_client(self) -> bool:
+        """Whether the unit is all of one client."""
+        return self.mode == "client"
+
     def cost_multiplier(self) -> float:
         """The noise multiplier of one participation as a whole, for a ledger that counts participations.
 
@@ -61,6 +66,8 @@ class Plan(NamedTuple):
 
     def whose(self) -> str:
         """The unit in words."""
+        if self.whole_client:
+            return "all examples of one client"
         if self.unit is None:
             return "one example of one client"
         clients = "one client" if self.clients_per_unit == 1 else f"up to {self.clients_per_unit} clients"
@@ -86,7 +93,8 @@ class Plan(NamedTuple):
     def sentence(self, epsilon: float | None = None) -> str:
         """Return the guarantee in words, for schema and training together; `epsilon` is the spending of training."""
         spent = (self.epsilon if epsilon is None else epsilon) + self.before[0]
-        it, another = ("it", "another") if self.unit is None else ("them", "those of another")
+        one = self.unit is None and not self.whole_client
+        it, another = ("it", "another") if one else ("them", "those of another")
         change = f"adding or removing {it}" if self.relation == "add-remove" else f"replacing {it} by {another}"
         delta = self.delta + self.before[1]
         whom = self.shared.against() if self.shared else "against the server and everyone who sees the messages"
@@ -216,7 +224,8 @@ def plan_sound(
     shared = None
     if sharing:
         bound = member_sensitivity(bound, sharing.sizes)
-        reach = float(travel(curvature.weight, jnp.float32(local.step_size), jnp.int32(local.steps))) * 2 * clip
+        longest = float(travel(curvature.weight, jnp.float32(local.step_size), jnp.int32(local.steps))) * clip
+        reach = sharing.reach * longest
         privacy, shared = share_noise(sharing, z, bound, reach, local, (delta, times, relation))
     else:
         privacy = sound_every_step(bound, z, local.steps) if mode == "every-step" else sound(bound, z)
@@ -231,6 +240,8 @@ def plan_sound(
 
 def _bound(mode: str, clip: float, curvature: Curvature, local: LocalPlan, smallest_client: int) -> Callable[[Release], Number]:
     """Return the sensitivity of the mode as a function of the release's public values, after a check of its conditions."""
+    if mode == "client":  # a whole client: what it moves is cut to where a mean gradient of norm C would lead
+        return lambda r: bounds.linearised(clip, curvature.weight, r.step_size, local.steps, 1.0)
     if mode == "linearised":
         return lambda r: bounds.linearised(clip, curvature.weight, r.step_size, local.steps, r.examples)
     if mode == "every-step":
@@ -271,6 +282,7 @@ def plan_table(
     clip: float,
     curvature: Curvature,
     local: LocalPlan,
+    modes: Sequence[str] = MODES,
 ) -> dict[str, Any]:
     """Compute, for every mode and relation, the missing one of epsilon, participations and noise.
 
@@ -284,6 +296,8 @@ def plan_table(
         Examples of a client.
     clip, curvature, local
         As in `plan_sound`.
+    modes : sequence of str
+        The modes to plan for.
 
     Returns
     -------
@@ -292,24 +306,24 @@ def plan_table(
     """
     none = jnp.float32(0.0)
     release = Release(jnp.float32(local.step_size), jnp.float32(examples), none, none, none)
-    modes: dict[str, Any] = {}
-    for mode in MODES:
+    found: dict[str, Any] = {}
+    for mode in modes:
         try:
             sensitivity = float(_bound(mode, clip, curvature, local, examples)(release))
         except ConfigError as error:
-            modes[mode] = {"error": str(error)}
+            found[mode] = {"error": str(error)}
             continue
         releases = local.steps if mode == "every-step" else 1
-        modes[mode] = {"sensitivity": sensitivity}
+        found[mode] = {"sensitivity": sensitivity}
         for relation in RELATIONS:
             solved = _solve(epsilon, delta, participations, noise_multiplier, releases, relation)
-            modes[mode][relation] = solved | {
+            found[mode][relation] = solved | {
                 "sensitivity": sensitivity,
                 "sigma": solved["noise_multiplier"] * sensitivity,
             }
     return {
         "delta": delta,
-        "modes": modes,
+        "modes": found,
         "paper": _paper_figure(epsilon, delta, participations, examples, clip, curvature, local),
     }
 

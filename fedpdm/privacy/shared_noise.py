@@ -26,6 +26,7 @@ from fedpdm.problem.local_plan import LocalPlan
 
 __all__ = ["Sharing", "SharedNoise", "cohort_figures", "round_up", "share_noise", "two_figures"]
 
+FURTHEST = 1_000_000  # rounds: no step of a falling schedule is smaller than the last one of so many
 NEGLIGIBLE = 1e-9  # a noise multiplier below this guarantees nothing worth a number
 
 
@@ -40,6 +41,10 @@ class Sharing(NamedTuple):
         Coordinates of a contribution, and the public sizes of all clients.
     bits, scale
         Of the lattice; scale 0: the finest one that leaves room for the sum.
+    reach
+        The largest mean contribution that there is room for, over what the clip and the local steps allow.
+    whole_clients
+        Whether the unit is a whole client.
     """
 
     cohort: Cohort
@@ -48,6 +53,8 @@ class Sharing(NamedTuple):
     sizes: np.ndarray
     bits: int
     scale: int = 0
+    reach: float = 1.0
+    whole_clients: bool = False
 
 
 class SharedNoise(NamedTuple):
@@ -81,7 +88,7 @@ class SharedNoise(NamedTuple):
         return {
             "cohort": self.cohort._asdict() | {"least": self.cohort.least, "threshold": self.cohort.threshold},
             "sum_epsilon": self.sum_epsilon,
-            "own_share_epsilon": self.own_epsilon,
+            "own_share_epsilon": self.own_epsilon if math.isfinite(self.own_epsilon) else None,
             "share_sigma": self.share_sigma,
             "lattice": self.lattice._asdict(),
         }
@@ -146,7 +153,14 @@ def round_up(epsilon: float) -> float:
 
 
 def two_figures(
-    z: float, budget: str, dimension: int, cohort: Cohort, delta: float, participations: int, relation: Relation
+    z: float,
+    budget: str,
+    dimension: int,
+    cohort: Cohort,
+    delta: float,
+    participations: int,
+    relation: Relation,
+    steps: float = 0.0,
 ) -> tuple[float, float, float]:
     """Compute both figures for the z that a budget needs.
 
@@ -158,6 +172,8 @@ def two_figures(
         Coordinates of a contribution, and the cohort.
     delta, participations, relation
         Of the guarantee.
+    steps
+        A lower bound on the sensitivity in lattice steps.
 
     Returns
     -------
@@ -176,7 +192,7 @@ def two_figures(
     if budget == "own-share":  # every share has the noise of the local model: sigma_0^2 - (3/S)^2 = (z s)^2
         sum_z = math.sqrt(cohort.honest) * z
         return sum_z, epsilon_of(sum_z, participations, delta, relation), epsilon_of(z, participations, delta, relation)
-    own = own_share_multiplier(z, dimension, cohort.honest)
+    own = own_share_multiplier(z, dimension, cohort.honest, steps)
     own_epsilon = epsilon_of(own, participations, delta, relation) if own > NEGLIGIBLE else math.inf
     return z, epsilon_of(z, participations, delta, relation), own_epsilon
 
@@ -200,7 +216,7 @@ def share_noise(
     bound
         Sensitivity of a member's contribution.
     reach
-        The largest coordinate that the contribution of a member of mean size is expected to have.
+        The norm that the mean contribution of a cohort may have without wrapping.
     local
         How members solve; the first step size is the largest.
     promise
@@ -212,22 +228,25 @@ def share_noise(
         The mechanism and its figures.
     """
     cohort, dimension, sizes = sharing.cohort, sharing.dimension, sharing.sizes
-    sum_z, sum_epsilon, own_epsilon = two_figures(z, sharing.budget, dimension, cohort, *promise)
+    sum_z, *_ = two_figures(z, sharing.budget, dimension, cohort, *promise)
     if sharing.budget == "own-share":
         # An own share loses (3/S)^2 by itself, a share of a sum only 1/H of that: this addition compensates for it.
         sum_z = math.hypot(sum_z, math.sqrt(cohort.honest * SMOOTHING**2 / dimension))
     none = jnp.float32(0.0)
-    first = float(bound(Release(jnp.float32(local.step_size), jnp.float32(1), none, none, none)))
-    weight = float(sizes.max() / sizes.mean())
+    first, least = (
+        float(bound(Release(jnp.float32(size), jnp.float32(1), none, none, none)))
+        for size in (local.step_size, local.step_size / (1 if local.schedule == "constant" else FURTHEST**0.5))
+    )
     if sharing.scale:
         lattice = Lattice(sharing.scale, sharing.bits)
     else:
-        lattice = choose_lattice(sharing.bits, weight * reach, sum_z, first, dimension, cohort)
+        lattice = choose_lattice(sharing.bits, reach, sum_z, first, dimension, cohort)
     sigma = float(share_sigma(sum_z, first, dimension, cohort.honest, lattice.scale))
     if sigma * lattice.scale < LEAST_STEPS:
         raise ConfigError(
             f"cohorts.scale={lattice.scale} leaves {sigma * lattice.scale:.3g} lattice steps of noise in a share, fewer than "
             f"the {LEAST_STEPS:g} that the proof needs: raise it, or set cohorts.scale=0."
         )
-    privacy = shared(bound, sum_z, dimension, cohort, lattice, float(sizes.mean()))
+    privacy = shared(bound, sum_z, dimension, cohort, lattice, float(sizes.mean()), sharing.whole_clients)
+    _, sum_epsilon, own_epsilon = two_figures(z, sharing.budget, dimension, cohort, *promise, least * lattice.scale)
     return privacy, SharedNoise(cohort, sharing.budget, lattice, sum_z, sum_epsilon, own_epsilon, sigma)

@@ -1,22 +1,25 @@
 """Secure sums in the privacy boundary: how a member makes its share, and how the opened sum is read.
 
-The arithmetic is that of a deployment: whole numbers of lattice steps, in words of 32 bits, added up modulo 2^bits. The
-functions take NumPy and JAX arrays, so a simulation and a real member run the same lines; a simulation leaves out the masks.
+The arithmetic is that of a deployment: vectors are flat, rotated, rounded to whole numbers of lattice steps, in words of 32
+bits, and added up modulo 2^bits. NumPy and JAX arrays are taken alike, so that a simulation and a real member run the same
+lines; a simulation leaves out the masks.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from fedpdm.privacy.mechanism import Mechanism, Release, Released, Sums, untouched
 from fedpdm.privacy.noise import simulation_noise
+from fedpdm.privacy.rotation import rotate, rotate_back
 from fedpdm.privacy.sensitivity import Number
 from fedpdm.privacy.sums import MOST_BITS, Cohort, Lattice, share_sigma
 
-__all__ = ["to_words", "from_words", "member_sensitivity", "shared"]
+__all__ = ["to_words", "from_words", "member_sensitivity", "round_up_or_down", "shared"]
 
 
 def to_words(steps: Any, bits: int) -> Any:
@@ -67,6 +70,28 @@ def from_words(words: Any, bits: int) -> Any:
     return (words << np.uint32(unused)).astype("int32") >> np.int32(unused)
 
 
+def round_up_or_down(steps: Any, draws: Any) -> Any:
+    """Round up where a draw is below the fractional part, else down: the mean over draws is the number itself.
+
+    Parameters
+    ----------
+    steps, draws
+        NumPy or JAX arrays: numbers of lattice steps, and draws from [0, 1).
+
+    Returns
+    -------
+    array
+        Whole numbers, as floating-point numbers.
+
+    Examples
+    --------
+    >>> round_up_or_down(np.array([1.25, -1.25, 2.0]), np.array([0.2, 0.9, 0.0])).tolist()
+    [2.0, -2.0, 2.0]
+    """
+    below = steps // 1
+    return below + (draws < steps - below)
+
+
 def member_sensitivity(bound: Callable[[Release], Number], sizes: np.ndarray) -> Callable[[Release], Number]:
     r"""Return the sensitivity of the contribution $\frac{n_i}{\bar n}(x_i - x_0)$, the largest over all members.
 
@@ -98,6 +123,7 @@ def shared(
     cohort: Cohort,
     lattice: Lattice,
     mean_examples: float,
+    whole_clients: bool = False,
 ) -> Mechanism:
     """Make the mechanism of shared noise: every member adds its part to its own contribution, and only the sum is visible.
 
@@ -113,6 +139,8 @@ def shared(
         The members that share the noise, and the lattice of the sum.
     mean_examples
         The mean size of all clients.
+    whole_clients
+        The unit is a whole client: a contribution is cut to the norm `sensitivity`, so that none moves a sum by more.
 
     Returns
     -------
@@ -127,14 +155,17 @@ def shared(
 
     def share(contribution: Array, release: Release) -> Array:
         sigma = share_sigma(noise_multiplier, sensitivity(release), dimension, cohort.honest, lattice.scale)
-        noise = simulation_noise(release.key, contribution.shape, sigma * lattice.scale)
-        steps = jnp.rint(contribution * lattice.scale).astype(jnp.int32) + jnp.rint(noise).astype(jnp.int32)
-        return to_words(steps, lattice.bits)
+        rounding_key, noise_key = jax.random.split(release.key)
+        noise = simulation_noise(noise_key, contribution.shape, sigma * lattice.scale)
+        draws = jax.random.uniform(rounding_key, contribution.shape)
+        steps = round_up_or_down(rotate(contribution) * lattice.scale, draws)
+        return to_words(steps.astype(jnp.int32) + jnp.rint(noise).astype(jnp.int32), lattice.bits)
 
     def opened(words: Array, weight: Array, count: Array, release: Release) -> Released:
         weight = jnp.maximum(weight, 1e-6)  # 0 if no member is present; the sum of such a cohort is not used
         sigma = share_sigma(noise_multiplier, sensitivity(release), dimension, cohort.honest, lattice.scale)
-        mean = from_words(words, lattice.bits) / (lattice.scale * weight)
+        mean = rotate_back(from_words(words, lattice.bits) / (lattice.scale * weight))
         return Released(mean, jnp.float32(noise_multiplier**-2), jnp.asarray(sigma * jnp.sqrt(count) / weight))
 
-    return Mechanism("sound", None, untouched, sums=Sums(cohort, lattice, mean_examples, share, opened))
+    limit = sensitivity if whole_clients else None
+    return Mechanism("sound", None, untouched, sums=Sums(cohort, lattice, mean_examples, share, opened, limit))

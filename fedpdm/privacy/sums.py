@@ -7,18 +7,20 @@ $a = \sigma_0 S$ lattice steps per coordinate. The sum is taken modulo $2^b$, wh
 
 Formal guarantee (Lemma L and Theorem S1 of docs/secure-sums.md). One sum counts as one Gaussian release with noise multiplier
 
-$$z = \frac{\sqrt{H \sigma_0^2 - (3/S)^2}}{s + \sqrt{D}/S},$$
+$$z = \frac{\sqrt{H \sigma_0^2 - (3/S)^2}}{s'},$$
 
-where s is the sensitivity of the member's own vector and D its dimension. R participations are $\mu$-GDP, $\mu = \sqrt R/z$,
-up to a factor $e^{\pm\kappa}$ of all probabilities, which `lattice_slack` bounds. Unit: one example of one client. Relation:
-that of s. Adversary: the server together with t other members, and everybody who sees the sums. Assumption: the protocol
-shows the server one sum per round and nothing else. Without it, the figure of `own_share_multiplier` remains.
+s' being the sensitivity of the member's own vector after it was rounded (`rounded`): R participations are $\mu$-GDP,
+$\mu = \sqrt R/z$, up to a factor $e^{\pm\kappa}$ of all probabilities that `lattice_slack` bounds, and an addition of
+$R\,2^{-64}$ to delta. Unit, relation and adversary: one example of one
+client; the relation that s is for; the server together with t other members, and everybody who sees the sums. Assumption:
+the protocol shows the server one sum per round and nothing else. `own_share_multiplier` is what is left without it.
 """
 
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedpdm.errors import ConfigError
+from fedpdm.privacy.rotation import block
 
 if TYPE_CHECKING:  # a member's process needs no JAX
     from fedpdm.privacy.sensitivity import Number
@@ -29,6 +31,7 @@ __all__ = [
     "make_cohort",
     "lattice_slack",
     "own_share_multiplier",
+    "rounded",
     "share_sigma",
     "sum_multiplier",
     "choose_lattice",
@@ -37,8 +40,9 @@ __all__ = [
 
 SMOOTHING = 3.0  # tau of `fedpdm.privacy.noise`, in lattice steps
 LEAST_STEPS = 3.0  # least noise of one share in lattice steps: Lemma L's factor is below 1e-38 per coordinate and share
-MOST_BITS = 32  # a word of a sum has at most this many bits
-HEADROOM = 8.0  # standard deviations of the sum's noise that fit into the modulus; a wrap then has probability below 2e-15
+MOST_BITS = 32  # a sum is taken in words of so many bits, or fewer
+HEADROOM = 8.0  # standard deviations of a coordinate of the sum that fit into the modulus; beyond them it would wrap
+ROUNDING = math.sqrt(65 * math.log(2) / 2)  # h of `rounded`: sqrt(ln(2/beta)/2) for beta = 2^-64
 
 
 class Cohort(NamedTuple):
@@ -131,10 +135,37 @@ class Lattice(NamedTuple):
     bits: int
 
 
+def rounded(sensitivity: "Number", dimension: int, scale: int) -> "Number":
+    r"""Return the sensitivity of a vector that was rounded to the lattice at random, up or down, so that the mean is right.
+
+    $s' = \min\{s + \sqrt D/S,\ \sqrt{s^2 + 2 h s/S + (D/4 + h\sqrt D)/S^2}\}$ with $h = \sqrt{\ln(2/\beta)/2}$. The first
+    always holds, the second except with probability $\beta = 2^{-64}$ (docs/secure-sums.md, Lemma R).
+
+    Parameters
+    ----------
+    sensitivity, dimension, scale
+        s, D and S, as plain numbers or JAX arrays.
+
+    Returns
+    -------
+    number
+        s'.
+
+    Examples
+    --------
+    >>> [round(rounded(s, 2010, 1) / s, 2) for s in (10.0, 50.0, 1000.0)]
+    [2.86, 1.24, 1.01]
+    """
+    root = math.sqrt(dimension)
+    spread = (sensitivity**2 + 2 * ROUNDING * sensitivity / scale + (dimension / 4 + ROUNDING * root) / scale**2) ** 0.5
+    worst = sensitivity + root / scale
+    return spread + (worst - spread) * (worst < spread)  # the smaller one
+
+
 def share_sigma(noise_multiplier: float, sensitivity: "Number", dimension: int, shares: int, scale: int) -> "Number":
     r"""Return the $\sigma_0$ of one member with which `shares` of them give the noise multiplier z.
 
-    $\sigma_0 = \sqrt{(z (s + \sqrt D/S))^2 + (3/S)^2}/\sqrt H$.
+    $\sigma_0 = \sqrt{(z s')^2 + (3/S)^2}/\sqrt H$, with the s' of `rounded`.
 
     Parameters
     ----------
@@ -146,7 +177,7 @@ def share_sigma(noise_multiplier: float, sensitivity: "Number", dimension: int, 
     number
         $\sigma_0$.
     """
-    noise = noise_multiplier * (sensitivity + math.sqrt(dimension) / scale)
+    noise = noise_multiplier * rounded(sensitivity, dimension, scale)
     return ((noise**2 + (SMOOTHING / scale) ** 2) / shares) ** 0.5
 
 
@@ -172,19 +203,21 @@ def sum_multiplier(sigma: float, sensitivity: float, dimension: int, shares: int
     if sigma * scale < LEAST_STEPS:
         return 0.0
     variance = shares * sigma**2 - (SMOOTHING / scale) ** 2
-    return math.sqrt(max(variance, 0.0)) / (sensitivity + math.sqrt(dimension) / scale)
+    return math.sqrt(max(variance, 0.0)) / float(rounded(sensitivity, dimension, scale))
 
 
-def own_share_multiplier(noise_multiplier: float, dimension: int, shares: int) -> float:
-    r"""Return the z of a member's own share alone, for a sum of `shares` with this noise multiplier, rounded down.
+def own_share_multiplier(noise_multiplier: float, dimension: int, shares: int, steps: float = 0.0) -> float:
+    r"""The z of a member's own share alone, for a sum of `shares` with this noise multiplier, rounded down.
 
-    It is $\sqrt{\sigma_0^2 - (3/S)^2}/(s + \sqrt D/S) = \sqrt{z^2/H - (1 - 1/H)\,\varrho^2}$, where $\varrho = (3/S)/(s + \sqrt
-    D/S) \le 3/\sqrt D$. It holds for every behaviour of the protocol, the server and all others.
+    It is $\sqrt{\sigma_0^2 - (3/S)^2}/s' = \sqrt{z^2/H - (1 - 1/H)\,\varrho^2}$, where $\varrho = (3/S)/s'$. It holds
+    whatever becomes of the protocol, the server and all others.
 
     Parameters
     ----------
     noise_multiplier, dimension, shares
         z of the sum, D and H.
+    steps
+        A lower bound on S s, the sensitivity in lattice steps.
 
     Returns
     -------
@@ -198,7 +231,8 @@ def own_share_multiplier(noise_multiplier: float, dimension: int, shares: int) -
     >>> [round(epsilon_of(own_share_multiplier(z, 7850, h), 60, 1e-5, "add-remove"), 1) for h in (20, 24, 80)]
     [5.4, 6.0, 12.5]
     """
-    return math.sqrt(max(noise_multiplier**2 / shares - (1 - 1 / shares) * SMOOTHING**2 / dimension, 0.0))
+    smoothed = (SMOOTHING / float(rounded(steps, dimension, 1))) ** 2
+    return math.sqrt(max(noise_multiplier**2 / shares - (1 - 1 / shares) * smoothed, 0.0))
 
 
 def lattice_slack(steps: float, dimension: int, shares: int, releases: int) -> float:
@@ -223,15 +257,17 @@ def lattice_slack(steps: float, dimension: int, shares: int, releases: int) -> f
     return 6.3 * dimension * releases * (lemma + math.exp(-2 * (math.pi * SMOOTHING) ** 2))
 
 
-def wrap_deviations(reach: float, sigma: float, members: int, lattice: Lattice) -> float:
-    """Return the distance of a coordinate of the sum from the edge of the modulus, in standard deviations of its noise.
+def wrap_deviations(reach: float, sigma: float, dimension: int, members: int, lattice: Lattice) -> float:
+    """How many standard deviations of a coordinate of the sum, rotated and with its noise, the edge of the modulus is away.
 
     Parameters
     ----------
     reach
-        The largest coordinate of one member's vector, without its noise.
+        Norm of the mean of the members' vectors, without noise.
     sigma
         The noise of one share.
+    dimension
+        D: a rotated vector is spread over at least `block(D)` coordinates.
     members
         K; nobody drops out in the worst case.
     lattice
@@ -243,7 +279,7 @@ def wrap_deviations(reach: float, sigma: float, members: int, lattice: Lattice) 
         The number of standard deviations.
     """
     edge = 2.0 ** (lattice.bits - 1) / lattice.scale
-    return (edge - members * (reach + 0.5 / lattice.scale)) / (math.sqrt(members) * sigma)
+    return edge / math.hypot(members * reach / math.sqrt(block(dimension)), math.sqrt(members) * sigma)
 
 
 def choose_lattice(
@@ -272,7 +308,8 @@ def choose_lattice(
     for power in range(24, -1, -1):
         lattice = Lattice(2**power, bits)
         sigma = float(share_sigma(noise_multiplier, sensitivity, dimension, cohort.honest, lattice.scale))
-        if wrap_deviations(reach, sigma, cohort.members, lattice) >= HEADROOM and sigma * lattice.scale >= LEAST_STEPS:
+        room = wrap_deviations(reach, sigma, dimension, cohort.members, lattice)
+        if room >= HEADROOM and sigma * lattice.scale >= LEAST_STEPS:
             return lattice
     raise ConfigError(
         f"No lattice keeps a sum of cohorts.size={cohort.members} members within cohorts.bits={bits} bits: raise cohorts.bits "

@@ -11,6 +11,7 @@ __all__ = ["ProtocolError", "Reason", "KINDS", "pack", "unpack", "pack_numbers",
 Reason = Literal["format", "order", "roster", "terms", "signature", "seal", "threshold", "secret"]
 MAGIC = b"fpS1"
 KINDS = ("invitation", "keys", "all-keys", "pieces", "own-pieces", "masked", "survivors", "agreement", "agreements", "reveal")
+KINDS += ("step",)  # in a deployment: a message of the server, and the model beside it
 MOST_FIELDS = 2**16
 MOST_BYTES = 2**28
 

@@ -29,7 +29,7 @@ from fedpdm.problem.penalties import Penalty
 from fedpdm.rounds import Setup
 from fedpdm.setup.budget import after_schema, interval_multiplier, standard_multiplier, training_share
 from fedpdm.setup.class_weights import weighted_loss
-from fedpdm.setup.cohorts import even_share, sharing_of
+from fedpdm.setup.cohorts import even_share, require_client_unit, sharing_of
 
 __all__ = ["Crowd", "build_setup", "plain_setup", "with_sound_mechanism", "loss_factory"]
 
@@ -129,6 +129,11 @@ def build_setup(
         unit = unit_of(config, federation)
         if config.metrics.intervals:
             _require_intervals(config, federation)
+        if config.privacy.unit == "client" and cost is not None:
+            raise ConfigError(
+                'The schema was inferred from the rows for a guarantee about one example, not for privacy.unit="client": '
+                "write one by hand (data.schema_file)."
+            )
         setup, plan = with_sound_mechanism(after_schema(config, cost), setup, int(federation.sizes.min()), make_loss, crowd)
         plan = plan._replace(unit=unit)
         return setup, plan._replace(before=(cost.epsilon, cost.delta)) if cost else plan
@@ -269,8 +274,12 @@ def with_sound_mechanism(
         The setup with its mechanism, and the plan.
     """
     p, radius = config.privacy, radius_of(config) or 1.0
-    mode = choose_mode(setup.local, p.mode)
-    if setup.problem.penalty_by == "subgradient" and mode not in ("linearised", "every-step"):
+    if p.unit == "client":
+        require_client_unit(config)
+        mode = "client"
+    else:
+        mode = choose_mode(setup.local, p.mode)
+    if setup.problem.penalty_by == "subgradient" and mode not in ("linearised", "every-step", "client"):
         raise ConfigError(
             'problem.penalty_by="subgradient" puts steps that jump at zero into the local solve, for which '
             f'privacy.mode={mode!r} has no bound: use problem.penalty_by="prox", or privacy.mode="linearised" or "every-step".'
@@ -283,7 +292,7 @@ def with_sound_mechanism(
     seen = setup.links.radius if setup.links.has_support else radius
     if mode == "batch-clipped":
         setup = setup._replace(local=setup.local._replace(batch_clip=clip))
-    else:
+    elif mode != "client":
         loss = make_loss(clip=clip / own if math.isfinite(own) else clip)
         setup = setup._replace(
             problem=setup.problem._replace(loss=loss), local=setup.local._replace(linearised=mode == "linearised")
@@ -322,7 +331,7 @@ def _sharing(config: Config, crowd: Crowd | None, mode: str) -> Sharing | None:
 
 def require_clip(loss: str, clip: float | None, mode: str) -> None:
     """Refuse modes without a proof for a loss that has a clip on each example's gradient and no other known property."""
-    if mode not in CURVATURE_FREE:
+    if mode not in (*CURVATURE_FREE, "client"):
         raise ConfigError(
             f"privacy.mode={mode!r} needs the curvature of the loss, which is unknown for {loss!r} with clipped gradients: set "
             f"privacy.mode to one of {', '.join(CURVATURE_FREE)} (and local.batch_size=0 for the first two)."

@@ -9,7 +9,7 @@ from fedpdm.participation import cohorts_per_round, fair_share
 from fedpdm.privacy.shared_noise import Sharing
 from fedpdm.privacy.sums import Cohort, make_cohort
 
-__all__ = ["cohort_of", "even_share", "sharing_of"]
+__all__ = ["cohort_of", "even_share", "require_client_unit", "sharing_of"]
 
 
 def cohort_of(config: Config, clients: int) -> Cohort:
@@ -32,6 +32,26 @@ def cohort_of(config: Config, clients: int) -> Cohort:
     if size > clients:
         raise ConfigError(f"cohorts.size={size} is more than the {clients} clients: lower it, or set 0 for all of them.")
     return make_cohort(size, c.colluding, c.dropouts)
+
+
+def require_client_unit(config: Config) -> None:
+    """Refuse settings that do not go with a guarantee for whole clients.
+
+    Parameters
+    ----------
+    config
+        With privacy.unit=client.
+    """
+    if config.privacy.trust != "cohorts":
+        raise ConfigError(
+            'privacy.unit="client" needs privacy.trust="cohorts": a message that hides all of a client tells nothing, only a '
+            "sum of many does."
+        )
+    if config.privacy.mode != "auto" or config.data.standardise or config.data.unit_column:
+        raise ConfigError(
+            'privacy.unit="client" cuts what a whole client contributes: leave privacy.mode on "auto", and data.standardise '
+            "and data.unit_column out, which are about single examples and persons."
+        )
 
 
 def even_share(config: Config, cohort: Cohort | None) -> int:
@@ -109,4 +129,6 @@ def sharing_of(config: Config, sizes: np.ndarray, dimension: int, mode: str) -> 
             f"compression.kind={k.kind} lets every member choose its coordinates: they have no common sum, and the choice "
             "would reveal a single member. Use shared-randk or public-topk, or compression.uplink=1.0."
         )
-    return Sharing(cohort, c.budget, dimension, np.asarray(sizes), c.bits, c.scale)
+    whole = config.privacy.unit == "client"
+    counted = np.ones(len(sizes)) if whole else np.asarray(sizes)  # sizes are a client's own affair where it is the unit
+    return Sharing(cohort, c.budget, dimension, counted, c.bits, c.scale, c.reach, whole)

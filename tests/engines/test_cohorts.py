@@ -17,7 +17,7 @@ from fedpdm.errors import ConfigError
 from fedpdm.participation import cohort_roster, cohort_table
 from fedpdm.privacy.mechanism import Release
 from fedpdm.privacy.sharing import from_words
-from fedpdm.rounds import client_key, client_round, cohort_round
+from fedpdm.rounds import client_key, client_round, cohort_round, solve_locally
 from fedpdm.runs.simulated_ledger import SimulatedLedger
 from fedpdm.setup.build import build_setup
 from fedpdm.setup.resolve import resolve
@@ -93,15 +93,14 @@ def test_simulated_shares_add_up_like_big_integers():
     setup, _ = build_setup(settings("data.clients=4", "cohorts.bits=12", "cohorts.scale=512"), data)
     sums = setup.privacy.sums
     rng = np.random.default_rng(0)
-    words, exact = np.zeros((2, 6), np.uint32), np.zeros((2, 6), object)
+    words, exact = np.zeros(12, np.uint32), np.zeros(12, object)
     for i in range(4):
         release = Release(jnp.float32(2.0), jnp.float32(20.0), jnp.int32(1), jnp.float32(0.0), jax.random.key(i))
-        share = np.asarray(sums.share(jnp.asarray(rng.normal(size=(2, 6)), jnp.float32), release))
+        share = np.asarray(sums.share(jnp.asarray(rng.normal(size=12), jnp.float32), release))
         assert share.max() < 2**12
         words = words + share
         exact = exact + share.astype(object)
-    expected = np.array([[(int(v) + 2**11) % 2**12 - 2**11 for v in row] for row in exact])
-    assert from_words(words, 12).tolist() == expected.tolist()
+    assert from_words(words, 12).tolist() == [(int(v) + 2**11) % 2**12 - 2**11 for v in exact]
 
 
 def test_one_example_moves_a_contribution_by_no_more_than_the_sensitivity():
@@ -222,3 +221,52 @@ def test_fixed_cohorts_keep_their_members_and_none_is_smaller_than_asked_for():
         assert len(groups) == (4 if t == 0 else 2)
         assert all((table == group).all(axis=1).any() for group in groups)
         assert len(np.unique(chosen[present])) == present.sum()
+
+
+CLIENTS = ("privacy.unit=client", "privacy.mode=auto", "privacy.clip=0.1")
+
+
+def test_nothing_of_a_client_moves_a_sum_by_more_than_the_cut():
+    """Brute force for the unit of a whole client: any rows, models and duals. Without the cut the bound does not hold."""
+    rng = np.random.default_rng(0)
+    data = federation(sizes=[1, 20, 9, 14])
+    setup, plan = build_setup(settings("data.clients=4", "local.steps=3", *CLIENTS), data)
+    sums, algorithm = setup.privacy.sums, setup.algorithm
+
+    @jax.jit
+    def solve(features, client, x0, dual):
+        examples = Examples(features, jnp.asarray(data.labels), jnp.asarray(data.sizes), client)
+        state, broadcast = algorithm.init_client(x0)._replace(dual=dual), algorithm.broadcast(algorithm.init_server(x0, 1))
+        solved = solve_locally(setup, examples, state, broadcast, 0, jax.random.key(0), None)
+        moved = solved.x - x0
+        return moved, *sums.contribution(moved, examples.sizes[client], solved.release)
+
+    limit, longest, uncut = plan.sensitivity(2.0, 1.0), 0.0, 0.0
+    for _ in range(40):
+        x0, dual = (jnp.asarray(rng.normal(size=(2, 6)), jnp.float32) for _ in range(2))
+        moved, cut, weight = solve(jnp.asarray(data.features * rng.normal()), jnp.int32(rng.integers(4)), x0, dual)
+        assert float(weight) == 1.0  # sizes do not count
+        longest, uncut = max(longest, float(jnp.linalg.norm(cut))), max(uncut, float(jnp.linalg.norm(moved)))
+    assert longest == pytest.approx(limit, rel=1e-5)
+    assert uncut > 3 * limit
+
+
+def test_a_guarantee_for_whole_clients_says_so_and_learns():
+    data = federation(sizes=[4] * 120)
+    config = settings("data.clients=120", "cohorts.size=120", "privacy.epsilon=30.0", "rounds.total=12", *CLIENTS)
+    simulation = build_simulation(config, data)
+    assert list(simulation.run())[-1]["test_accuracy"] > 0.8
+    assert "for all examples of one client, under adding or removing them" in simulation.plan.sentence()
+    assert simulation.plan.terms()["unit"] == "all examples of one client"
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (["privacy.trust=local", "cohorts.size=0", "cohorts.colluding=", "cohorts.dropouts="], "only a sum of many does"),
+        (["privacy.mode=linearised"], 'leave privacy.mode on "auto"'),
+    ],
+)
+def test_what_does_not_go_with_whole_clients_is_refused(more, reason):
+    with pytest.raises(ConfigError, match=reason):
+        build_setup(settings(*CLIENTS, *more), federation())

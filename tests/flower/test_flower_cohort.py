@@ -1,23 +1,39 @@
 """Deployed members of a cohort: durable steps, policy, ledger before share, exact sums, sums that stay closed."""
 
+import contextlib
 import dataclasses
+import math
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
-from flower_kit import COMPILED, give, spends
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from flower_kit import COMPILED, give, refused, spends
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fedpdm.config import load_config
-from fedpdm.engines.flower.client.client import Node
+from fedpdm.engines.flower.client.client import Node, answer, introduce
 from fedpdm.engines.flower.client.node_data import NodeSource
-from fedpdm.engines.flower.cohort import demo
+from fedpdm.engines.flower.client.store import open_store
 from fedpdm.engines.flower.cohort import node as cohort_node
-from fedpdm.engines.flower.cohort.local import Processes
-from fedpdm.engines.flower.cohort.node import Step, answer_step, public_key
-from fedpdm.engines.flower.cohort.training import STEPS, CohortTraining
-from fedpdm.engines.flower.init import job_from
+from fedpdm.engines.flower.cohort.agreement import agree_on
+from fedpdm.engines.flower.cohort.coordinator import CohortCoordinator
+from fedpdm.engines.flower.cohort.node import public_key
 from fedpdm.engines.flower.job import make_job
-from fedpdm.engines.flower.protocol import REFUSALS, Refused
-from fedpdm.privacy.sums import Cohort
+from fedpdm.engines.flower.processes.status import client_status
+from fedpdm.engines.flower.protocol import STEPS, Meeting, Request
+from fedpdm.engines.flower.server.run_folder import open_run
+from fedpdm.errors import UserError
+from fedpdm.report.html import write_report
+from fedpdm.runs.saved import load_model
+from fedpdm.runs.spent import read_accounts
+from fedpdm.secure_sums.keys import public_text
+from fedpdm.secure_sums.member import Member
+from fedpdm.secure_sums.messages import ProtocolError, pack
+from fedpdm.secure_sums.server import SumServer
+from fedpdm.secure_sums.terms import Approval
 
 SIZES = (20, 30, 25, 25, 25)
 SETTINGS = [
@@ -61,8 +77,9 @@ class Members:
 
     def __init__(self, folder, epsilon=40.0):
         rng = np.random.default_rng(0)
+        self.folder, self.refusals = folder, []
         self.job = make_job(load_config("plain", SETTINGS), 30, ["no", "yes"], [f"x{j}" for j in range(4)])
-        self.nodes, self.refusals = {}, []
+        self.nodes = {}
         for client, size in enumerate(SIZES):
             x = rng.normal(size=(size, 4))
             x /= 1.001 * np.linalg.norm(x, axis=1, keepdims=True)
@@ -73,21 +90,30 @@ class Members:
         self.keys = {client: public_key(node.state_dir) for client, node in self.nodes.items()}
         text = POLICY.format(epsilon=epsilon, keys=", ".join(f'"{key}"' for key in self.keys.values()))
         (folder / "policy.toml").write_text(text)
-        self.training = CohortTraining(self.job, self.keys)
+        self.begin()
 
-    def exchange(self, dies):
-        def ask(steps):
-            answers = {}
-            for client, step in steps.items():
-                if STEPS.index(step.name) >= STEPS.index(dies.get(client, "reveal")) and client in dies:
+    def begin(self):
+        """A server's process, from what the run folder holds."""
+        run = open_run(self.folder / "run", self.job, {})
+        run.close()
+        self.server = CohortCoordinator(self.job, run, None)
+        self.server.meet(self.keys)
+
+    def one_round(self, dies=()):
+        """Row, and why the sum stayed closed; `dies` says before which step members fall silent."""
+        dies = dict(dies)
+
+        def ask(requests):
+            for client, request in requests.items():
+                if client in dies and STEPS.index(request.task) >= STEPS.index(dies[client]):
                     continue
-                try:
-                    answers[client] = answer_step(self.nodes[client], step)
-                except Refused as refused:
-                    self.refusals.append((client, step.name, refused.name))
-            return answers
+                reply = answer(self.nodes[client], request)
+                if refused(reply):
+                    self.refusals.append((client, request.task, reply.refused))
+                yield client, reply
 
-        return ask
+        row, _, closed = self.server.one_round(ask, self.nodes)
+        return row, closed
 
     def spent(self, client):
         return [row.round for row in spends(self.nodes[client])]
@@ -95,94 +121,219 @@ class Members:
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """The words of every share that was made, by client and round: the very arrays that went under the masks."""
-    made, real = {}, cohort_node._share
+    """The words of every share that was made, by round, in the order of the members: the arrays that went under the masks."""
+    made, real = {}, cohort_node.make_share
 
-    def share(place, step, agreement):
-        made[place.node.client, step.round] = real(place, step, agreement)
-        return made[place.node.client, step.round]
+    def share(agreement, own, broadcast, state, round_index, spend):
+        words = real(agreement, own, broadcast, state, round_index, spend)
+        made.setdefault(round_index, []).append(words)
+        return words
 
-    monkeypatch.setattr(cohort_node, "_share", share)
+    monkeypatch.setattr(cohort_node, "make_share", share)
     return made
 
 
 def test_a_cohort_trains_and_every_sum_is_exact_whoever_dies(tmp_path, recorded):
     members = Members(tmp_path)
     for victim, step in enumerate(STEPS):
-        before = members.training.model.copy()
-        outcome = members.training.one_round(members.exchange({victim: step}))
+        before = members.server.model.copy()
+        row, _ = members.one_round({victim: step})
         there = [c for c in range(5) if c != victim or step in ("agree", "reveal")]
-        assert list(outcome.survivors) == there
-        total = sum(recorded[c, victim].astype(object) for c in there)
-        assert outcome.words.tolist() == [int(v) % 2**32 for v in total]
-        assert (members.training.model != before).any()
+        assert (row["participants"], row["missing"]) == (len(there), 5 - len(there))
+        assert len(recorded[victim]) == len(there)
+        total = sum(words.astype(object) for words in recorded[victim])
+        assert members.server.sum.tolist() == [int(v) % 2**32 for v in total]
+        assert (members.server.model != before).any()
     assert members.refusals == []
     assert members.spent(1) == [0, 2, 3, 4]  # it died before its share of round 1 was made
     assert members.spent(4) == [0, 1, 2, 3, 4]  # it died after its share of round 4 had left
+    assert members.server.taken_part().tolist() == [4, 4, 4, 5, 5]
+    for _ in range(3):
+        members.one_round()
+    summary = members.server.finish()
+    assert summary["messages_used"] == 37
+    assert summary["epsilon"] == pytest.approx(40.0, rel=1e-4)
+    assert "against a server that sees only sums over at least 4 of 5 cohort members" in summary["guarantee"]
+    source, accounts = read_accounts(tmp_path / "run")
+    assert source == "asked"
+    assert [account["releases"] for account in accounts] == [7, 7, 8, 8, 8]  # two were once not asked for a share
+    assert load_model(tmp_path / "run").class_names == ("no", "yes")
+    assert "secure" in write_report([tmp_path / "run"]).read_text()
+    status = client_status(members.nodes[4].state_dir)
+    (job,) = status["jobs"]
+    assert (job["messages"], job["releases"], job["accepted"]) == (8, 8, 7)  # of the last one it has not heard yet
+    assert status["trouble"] is None
 
 
 def test_below_the_threshold_a_round_fails_closed_and_the_ledger_has_what_left(tmp_path):
     members = Members(tmp_path)
-    before = members.training.model.copy()
-    outcome = members.training.one_round(members.exchange({0: "agree", 3: "agree"}))
-    assert outcome.survivors == ()
-    assert "stays closed" in outcome.closed
-    np.testing.assert_array_equal(members.training.model, before)
+    before = members.server.model.copy()
+    row, closed = members.one_round({0: "agree", 3: "agree"})
+    assert row["participants"] == 0
+    assert "stays closed" in closed
+    np.testing.assert_array_equal(members.server.model, before)
     assert members.spent(0) == members.spent(1) == [0]
-    assert members.training.one_round(members.exchange({})).survivors == (0, 1, 2, 3, 4)
+    row, closed = members.one_round()
+    assert (row["participants"], closed) == (5, "")
+
+
+def test_a_server_that_died_in_a_sum_goes_on_with_the_next_round(tmp_path):
+    """Members take part in one sum per round: what was under way stays closed, and what had left stays on the ledgers."""
+    members = Members(tmp_path)
+    members.one_round()
+    model = members.server.model.copy()
+    taken = []
+
+    def dies(requests):
+        if "masked" in taken:
+            raise KeyboardInterrupt
+        taken.append(next(iter(requests.values())).task)
+        return [(client, answer(members.nodes[client], request)) for client, request in requests.items()]
+
+    with pytest.raises(KeyboardInterrupt):
+        members.server.one_round(dies, members.nodes)
+    members.begin()
+    assert members.server.round == 2
+    np.testing.assert_array_equal(members.server.model, model)
+    row, closed = members.one_round()
+    assert (row["round"], row["participants"], closed) == (3, 5, "")
+    assert [row["participants"] for row in members.server.folder.rows()] == [5, 0, 5]
+    assert members.spent(0) == [0, 1, 2]
+    assert members.refusals == []
+
+
+def test_a_member_that_comes_back_with_another_key_ends_the_run(tmp_path):
+    members = Members(tmp_path)
+    with pytest.raises(UserError, match="Client 2 has another key than before"):
+        members.server.meet({2: "ab" * 32})
 
 
 def test_no_share_leaves_beyond_the_budget_of_the_policy(tmp_path):
     members = Members(tmp_path, epsilon=1.0)  # far below what the job asks for
-    outcome = members.training.one_round(members.exchange({}))
-    assert "0 members sent shares" in outcome.closed
+    _, closed = members.one_round()
+    assert "0 members sent shares" in closed
     assert sorted(members.refusals) == [(client, "masked", "budget") for client in range(5)]
     assert members.spent(0) == []
 
 
 def test_a_member_refuses_what_its_policy_or_its_own_arithmetic_does_not_allow(tmp_path):
     members = Members(tmp_path)
-    terms = members.training.terms()
-    first = Step("advertise", members.job.digest, 0, terms.encode())
+    terms, job = members.server.terms(), members.job.digest
+    node = members.nodes[0]
 
-    def refused(step=first, **change):
-        with pytest.raises(Refused) as found:
-            answer_step(members.nodes[0], step._replace(message=dataclasses.replace(terms, **change).encode()))
-        assert found.value.reason == REFUSALS[found.value.name]  # the server is told a constant text
-        return found.value.name
+    def asked(task="advertise", job=job, t=0, **change):
+        content = pack("step", [dataclasses.replace(terms, **change).encode(), b""])
+        return refused(answer(node, Request(task, job, t, 0, "", content)))
 
-    assert refused(sigma=terms.sigma / 2) == "sum"
-    assert refused(settings="other") == "sum"
-    assert refused(scale=2**8) == "sum"
-    assert refused(round=3) == "sum"
-    assert refused(roster=tuple(sorted([*terms.roster[1:], "ab" * 32]))) == "roster"
-    assert refused(first._replace(job="0" * 64)) == "job"
-    answer_step(members.nodes[0], first)
-    assert refused() == "sum"  # there is one sum per round
-    assert refused(first._replace(name="reveal")) == "sum"
+    assert asked(sigma=terms.sigma / 2) == "sum"
+    assert asked(settings="other") == "sum"
+    assert asked(scale=2**8) == "sum"
+    assert asked(round=3) == "sum"
+    assert asked(roster=tuple(sorted([*terms.roster[1:], "ab" * 32]))) == "roster"
+    assert asked(job="0" * 64) == "job"
+    assert asked(t=8) == "participations"
+    assert asked("train") == "settings"  # no message of a single client leaves in such a job
+    assert asked() == ""
+    assert asked() == "sum"  # there is one sum per round
+    assert asked("reveal") == "sum"
+    assert introduce(node, Meeting(job)).key == members.keys[0]
     (tmp_path / "policy.toml").write_text((tmp_path / "policy.toml").read_text().split("[cohort]")[0])
-    assert refused() == "roster"
+    assert asked() == introduce(node, Meeting(job)).refused == "roster"
 
 
 def test_secrets_of_a_member_are_for_its_owner_alone(tmp_path):
     members = Members(tmp_path)
-    members.training.one_round(members.exchange({}))
+    members.one_round()
     for name in ("cohort.key", "sums.sqlite"):
         assert (members.nodes[0].state_dir / name).stat().st_mode & 0o077 == 0
 
 
-def test_real_processes_take_a_sum_without_the_one_that_is_killed(tmp_path):
-    """A process per member, on loopback; one is killed (-9) when it is asked for its share."""
-    cohort = Cohort(4, 1, 1).check()
-    job = job_from("plain", demo._settings(cohort, 2, 3.0), slots=None, data_dir=None)
-    nodes = demo._nodes(tmp_path, cohort, 3.0, job, None)
-    training = CohortTraining(job, {client: public_key(node.state_dir) for client, node in nodes.items()})
-    with Processes(nodes) as processes:
-        processes.start()
-        processes.victims = {2: "masked"}
-        assert training.one_round(processes.exchange).survivors == (0, 1, 3)
-        assert (
-            "2 members sent keys" in training.one_round(lambda steps: processes.exchange({c: steps[c] for c in (0, 1)})).closed
-        )
-    assert processes.refusals == []
-    assert [row.round for row in spends(nodes[0])] == [0]
+class Neighbour:
+    """A member whose four peers are honest, and whose server is not: it changes what it sends in a step, or sends it twice."""
+
+    def __init__(self, folder, number, rows, identity):
+        self.folder = folder / str(number)
+        self.folder.mkdir()
+        features = np.array([row for row, _ in rows], np.float32).reshape(len(rows), 4)
+        np.savez(self.folder / "rows.npz", features=features, labels=np.array([label for _, label in rows], np.float64))
+        source = NodeSource(0, self.folder / "rows.npz", None, None)
+        self.node = Node(source, self.folder / "state", self.folder / "policy.toml")
+        (self.folder / "state").mkdir()
+        (self.folder / "state" / "cohort.key").write_bytes(identity.private_bytes_raw())
+
+    def hold(self, job, policy):
+        give(self.node, job)
+        self.node.policy.write_text(policy)
+        with open_store(self.node.state_dir):  # as `approve` does: from here on the folder is private
+            pass
+
+    def sum(self, terms, peers, approval, changes, vectors):
+        """All that the server sees of the member's answers but the numbers themselves; `changes` by step."""
+        server = SumServer(terms)
+        members = {terms.number_of(public_text(key)): Member(key, approval, terms) for key in peers}
+        own, seen = terms.number_of(public_key(self.node.state_dir)), []
+        makes = (server.invitation, server.all_keys, lambda: server.pieces_for(own), server.survivors_list, server.agreements)
+        takes = (server.take_keys, server.take_pieces, server.take_masked, server.take_agreement, server.take_reveal)
+        for step, name in enumerate(STEPS):
+            try:
+                message = makes[step]()
+            except (ProtocolError, KeyError):  # too few members are left, or this one is not among them
+                message = b""
+            for place in changes.get(name, [None]):
+                changed = bytearray(message or b"nothing")
+                if place is not None:
+                    changed[place % len(changed)] ^= 1 + place % 255
+                content = pack("step", [bytes(changed), vectors if name == "masked" else b""])
+                reply = answer(self.node, Request(name, terms.job, terms.round, 0, "", content))
+                seen.append((name, refused(reply), len(reply.vectors)))
+                if reply.vectors:
+                    with contextlib.suppress(ProtocolError):
+                        takes[step](own, reply.vectors)
+            self._peers(step, name, server, members, takes, terms)
+        return seen
+
+    def _peers(self, step, name, server, members, takes, terms):
+        for number, member in members.items():
+            with contextlib.suppress(ProtocolError, KeyError):
+                if name == "advertise":
+                    said = member.advertise()
+                elif name == "masked":
+                    said = member.masked(server.pieces_for(number), lambda: np.zeros(terms.words, np.uint32))
+                else:
+                    made = {"pieces": server.all_keys, "agree": server.survivors_list, "reveal": server.agreements}[name]()
+                    said = getattr(member, name)(made)
+                takes[step](number, said)
+
+
+@pytest.fixture(scope="module")
+def cohort_of_five():
+    job = make_job(load_config("plain", SETTINGS), 30, ["no", "yes"], [f"x{j}" for j in range(4)])
+    identities = [Ed25519PrivateKey.generate() for _ in range(5)]
+    keys = sorted(public_text(identity) for identity in identities)
+    policy = POLICY.format(epsilon=40.0, keys=", ".join(f'"{key}"' for key in keys))
+    return job, identities, policy, agree_on(job).terms(0, tuple(keys)), Approval(frozenset(keys), 5, 1, 1)
+
+
+NUMBERS = st.sampled_from([0.0, 0.3, -1.0, 1e-42, 3e38, -3e38, math.inf, math.nan])
+MODELS = st.sampled_from([0.0, 0.1, 9e5, 1e7, 3e38, math.inf, math.nan])
+
+
+@given(data=st.data())
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+def test_neighbours_in_a_secure_sum_cannot_be_told_apart(data, cohort_of_five):
+    """One lacks a row of the other; a hostile server changes bytes of steps, repeats them, and sends odd models."""
+    job, identities, policy, terms, approval = cohort_of_five
+    rows = data.draw(
+        st.lists(st.tuples(st.lists(NUMBERS, min_size=4, max_size=4), st.sampled_from([0.0, 1.0, 7.0])), min_size=2)
+    )
+    place = st.one_of(st.none(), st.none(), st.integers(0, 10**6))
+    changes = data.draw(st.dictionaries(st.sampled_from(STEPS), st.lists(place, min_size=1, max_size=2)))
+    width = 4 * (job.shape[0] * job.shape[1]) * 2 + data.draw(st.sampled_from([0, 0, 0, 4]))
+    vectors = np.full(width // 4, data.draw(MODELS), "<f4").tobytes()
+    with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
+        pair = [Neighbour(Path(folder), i, rows[: len(rows) - i], identities[0]) for i in range(2)]
+        for one in pair:
+            one.hold(job, policy)
+        seen = [one.sum(terms, identities[1:], approval, changes, vectors) for one in pair]
+        assert seen[0] == seen[1]
+        assert [spends(one.node) != [] for one in pair] in ([True, True], [False, False])

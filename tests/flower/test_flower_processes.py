@@ -12,21 +12,25 @@ import numpy as np
 import pytest
 from flower_kit import COMPILED, PERMISSIVE
 
+import fedpdm
 from fedpdm.config import validate
 from fedpdm.data import Federation
 from fedpdm.data.prepare import build_federation
 from fedpdm.engines.flower.client.approve import approve
 from fedpdm.engines.flower.client.policy import load_policy
 from fedpdm.engines.flower.client.store import open_store
+from fedpdm.engines.flower.cohort.coordinator import CohortCoordinator
+from fedpdm.engines.flower.cohort.killer import Death, Killer
+from fedpdm.engines.flower.cohort.node import public_key
 from fedpdm.engines.flower.init import job_from
-from fedpdm.engines.flower.job import job_toml
+from fedpdm.engines.flower.job import job_toml, read_job
 from fedpdm.engines.flower.processes.keys import make_certificates, make_node_key
 from fedpdm.engines.flower.processes.launch import CONNECTION, LocalFederation
 from fedpdm.engines.flower.processes.status import client_status
 from fedpdm.engines.flower.protocol import REFUSALS
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.privacy.ledger import Ledger
-from fedpdm.runs.folder import read_models
+from fedpdm.runs.folder import RunFolder, read_models
 from fedpdm.runs.saved import load_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -62,7 +66,8 @@ class Site:
         self.folder = folder
         (folder / "policy.toml").write_text(PERMISSIVE)
         faults = Path(__file__).parent / "flower_faults"
-        environment = {"JAX_COMPILATION_CACHE_DIR": str(COMPILED / "compiled"), "PYTHONPATH": str(faults)}
+        package = Path(fedpdm.__file__).parents[1]  # the one under test, where another one is installed
+        environment = {"JAX_COMPILATION_CACHE_DIR": str(COMPILED / "compiled"), "PYTHONPATH": f"{faults}{os.pathsep}{package}"}
         self.flower = LocalFederation(folder / "flower", environment)
         self.keys: list[Path] = []
 
@@ -88,7 +93,7 @@ class Site:
                 noise=noise,
             )
             path.write_text(job_toml(job))
-            for client in range(2):
+            for client in range(job.config.data.clients):
                 approve(self.state(client), job, load_policy(self.folder / "policy.toml"))
         return self.flower.submit(OPTIONS | (options or {}) | {"job": str(path), "out": str(out)}), out
 
@@ -236,7 +241,7 @@ def steal(message, context):
 def main(grid, context):
     nodes = list(grid.get_node_ids())
     def ours(**fields):
-        return RecordDict({{"fedpdm": ConfigRecord({{"protocol": 2, **fields}})}})
+        return RecordDict({{"fedpdm": ConfigRecord({{"protocol": 3, **fields}})}})
 
     work = dict(task="train", job="0" * 64, round=0, client=0, accepted="")
     messages = [Message(RecordDict({{"evil": ConfigRecord({{"x": 1}})}}), node, "query") for node in nodes]
@@ -270,3 +275,53 @@ def test_a_node_runs_its_own_app_whatever_app_it_is_sent(site: Site) -> None:
         assert reply["reason"] == REFUSALS[reply["refused"]], "constant texts, and no words of an exception"
         assert "examples" not in reply
     assert not loot.exists()
+
+
+COHORT = """
+[cohort]
+keys = [{keys}]
+size = 3
+colluding = 0
+dropouts = 1
+"""
+SUMS: dict[str, Any] = {
+    "data__clients": 3,
+    "rounds__participants": 0,
+    "rounds__total": 2,
+    "local__steps": 1,
+    "privacy__mode": "linearised",
+    "privacy__trust": "cohorts",
+    "cohorts__colluding": 0,
+    "cohorts__dropouts": 1,
+}
+
+
+def test_members_of_a_secure_sum_are_killed(site: Site) -> None:
+    """One may be missing: the others' sum is exact. Two are too many: the sum stays closed, and the ledgers say what left."""
+    with (site.folder / "policy.toml").open("a") as policy:
+        policy.write(COHORT.format(keys=", ".join(f'"{public_key(site.state(client))}"' for client in range(3))))
+    site.keys.append(site.flower.register("node-2"))
+    site.start_node(2)
+    for client in range(3):
+        site.state(client).joinpath("keep-shares").touch()
+    _, out = site.begin("sums", {"nodes": 3, "timeout": 60.0}, **SUMS)
+    job = read_job(site.folder / "sums.toml")
+    deaths = [Death(0, 2, "masked"), Death(1, 0, "agree"), Death(1, 1, "masked")]
+    killer = Killer(site.flower, job.digest, [site.state(client) for client in range(3)], deaths)
+    killed: list[Death] = []
+
+    def over() -> bool:
+        killed.extend(killer.look(len(site.rows(out))))
+        return (out / "summary.json").exists()
+
+    site.wait(over)
+    assert sorted(killed) == deaths
+    assert [row["participants"] for row in site.rows(out)] == [2, 0]
+    assert [site.spent_rounds(out, client) for client in range(3)] == [[0, 1], [0], [1]]
+    shares = [np.load(site.state(client) / "share-0.npy") for client in (0, 1)]
+    again = RunFolder.create(site.folder / "again", job.config, {}, {})
+    again.close()
+    server = CohortCoordinator(job, again, None)
+    opened, _ = server._opened(sum(shares[1:], shares[0]), 2)
+    np.testing.assert_array_equal(read_models(out)["model"], opened.x0)
+    assert client_status(site.state(2))["trouble"] is None

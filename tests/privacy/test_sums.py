@@ -11,8 +11,9 @@ import pytest
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import noise_multiplier_for
 from fedpdm.privacy.mechanism import Release
+from fedpdm.privacy.rotation import block, rotate, rotate_back
 from fedpdm.privacy.shared_noise import two_figures
-from fedpdm.privacy.sharing import from_words, member_sensitivity, shared, to_words
+from fedpdm.privacy.sharing import from_words, member_sensitivity, round_up_or_down, shared, to_words
 from fedpdm.privacy.sums import (
     LEAST_STEPS,
     Cohort,
@@ -20,6 +21,7 @@ from fedpdm.privacy.sums import (
     choose_lattice,
     lattice_slack,
     own_share_multiplier,
+    rounded,
     share_sigma,
     sum_multiplier,
     wrap_deviations,
@@ -66,8 +68,8 @@ def test_the_lattice_costs_nothing_that_counts_at_the_least_noise_allowed():
 def test_shares_add_up_to_the_noise_that_was_asked_for(shares, scale):
     sigma = share_sigma(24.7, 0.013, 7850, shares, scale)
     assert sum_multiplier(sigma, 0.013, 7850, shares, scale) == pytest.approx(24.7, rel=1e-12)
-    # The own share alone, from its definition, is no worse than the stated figure.
-    alone = math.sqrt(sigma**2 - (3 / scale) ** 2) / (0.013 + math.sqrt(7850) / scale)
+    # The own share alone, from its definition, is no worse than what is stated.
+    alone = math.sqrt(sigma**2 - (3 / scale) ** 2) / rounded(0.013, 7850, scale)
     stated = own_share_multiplier(24.7, 7850, shares)
     assert stated <= alone * (1 + 1e-12)
     assert stated == pytest.approx(24.7 / math.sqrt(shares), rel=1e-2)
@@ -116,7 +118,7 @@ def test_the_lattice_that_is_chosen_leaves_room_and_a_finer_one_does_not():
     lattice = choose_lattice(24, 1.0, 25.0, 0.01, 7850, cohort)
     for chosen, fits in ((lattice, True), (lattice._replace(scale=2 * lattice.scale), False)):
         sigma = share_sigma(25.0, 0.01, 7850, cohort.honest, chosen.scale)
-        assert (wrap_deviations(1.0, sigma, 100, chosen) >= 8) == fits
+        assert (wrap_deviations(1.0, sigma, 7850, 100, chosen) >= 8) == fits
     with pytest.raises(ConfigError, match=r"raise cohorts\.bits"):
         choose_lattice(6, 1.0, 25.0, 0.01, 7850, cohort)
 
@@ -141,5 +143,45 @@ def test_the_noise_of_a_sum_is_what_the_accounting_says():
     words = jax.jit(jax.vmap(lambda key: sums.share(jnp.zeros(size), release()._replace(key=key))))(keys)
     words = np.asarray(words).reshape(200, cohort.honest, size)
     found = from_words(words.sum(axis=1, dtype=np.uint32), 32) / lattice.scale
-    expected = z * (s + math.sqrt(size) / lattice.scale)
+    expected = z * rounded(s, size, lattice.scale)
     assert found.std() == pytest.approx(expected, rel=0.02)
+
+
+def neighbours(rng, size):
+    """A vector, and one that differs from it by at most 6 steps: in all coordinates alike, in one, or at random."""
+    a = rng.normal(size=size) * 10
+    shape = (np.ones(size), np.eye(size)[0], rng.normal(size=size), rng.exponential(size=size) ** 3)[rng.integers(4)]
+    return a, a + shape / np.linalg.norm(shape) * rng.choice([0.01, 0.5, 2.0, 6.0])
+
+
+@pytest.mark.parametrize("size", [3, 100, 2010])
+def test_rounding_up_or_down_moves_neighbours_no_further_apart_than_lemma_r(size):
+    """With the same draws, as in the proof; rounding to the nearest is the control that goes beyond it."""
+    rng, worst, control = np.random.default_rng(size), 0.0, 0.0
+    for _ in range(2000):
+        a, b = neighbours(rng, size)
+        bound, draws = rounded(float(np.linalg.norm(a - b)), size, 1), rng.random(size)
+        worst = max(worst, np.linalg.norm(round_up_or_down(a, draws) - round_up_or_down(b, draws)) / bound)
+    for _ in range(20):
+        middle = np.floor(rng.normal(size=size) * 10) + 0.5
+        apart = np.rint(middle + 1e-6) - np.rint(middle - 1e-6)
+        control = max(control, np.linalg.norm(apart) / rounded(2e-6 * math.sqrt(size), size, 1))
+    assert 0.3 < worst <= 1.0
+    assert (control > 1.0) == (size > 3)  # for few coordinates the bound is that of rounding to the nearest
+
+
+def test_rounding_up_or_down_is_right_in_the_mean():
+    values = np.array([0.25, -3.9, 7.0])
+    found = np.mean([round_up_or_down(values, draws) for draws in np.random.default_rng(0).random((40_000, 3))], axis=0)
+    assert found == pytest.approx(values, abs=0.01)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 2010])
+def test_the_rotation_keeps_distances_is_undone_and_spreads_one_coordinate_over_half_of_them(size):
+    rng = np.random.default_rng(size)
+    one, other = rng.normal(size=(2, size))
+    assert np.linalg.norm(rotate(one) - rotate(other)) == pytest.approx(np.linalg.norm(one - other), rel=1e-12)
+    assert rotate_back(rotate(one)) == pytest.approx(one, abs=1e-12)
+    np.testing.assert_allclose(jax.jit(rotate)(jnp.asarray(one, jnp.float32)), rotate(one), atol=1e-5)
+    largest = max(np.abs(rotate(np.eye(size)[i])).max() for i in range(0, size, 97))
+    assert largest <= 6 / math.sqrt(block(size))

@@ -14,6 +14,7 @@ from fedpdm.secure_sums.keys import mask
 from fedpdm.secure_sums.member import Member, agreement_statement
 from fedpdm.secure_sums.messages import KINDS, ProtocolError, pack, pack_numbers, unpack, unpack_numbers
 from fedpdm.secure_sums.server import SumServer
+from fedpdm.secure_sums.shamir import PIECE_BYTES, combine
 from fedpdm.secure_sums.terms import Approval, Terms
 
 
@@ -96,6 +97,20 @@ def test_a_server_that_drops_a_member_cannot_also_ask_for_its_seed():
     sharers, without = [1, 2, 3, 4, 5], [2, 3, 4, 5]
     with pytest.raises(ProtocolError, match="Step 4"):
         run.members[3].agree(pack("survivors", [pack_numbers(sharers), pack_numbers(without)]))
+
+
+def test_members_that_gave_both_secrets_would_show_the_share_of_one():
+    """The control of the test above: with both secrets a server reads the very words of the member that it dropped."""
+    identities, terms, approval = cohort()
+    shares = shares_of(terms)
+    run = Cohort(identities, terms, approval, shares)
+    for step in (run.advertise, run.share_pieces, run.send_masked):
+        step()
+    texts = {m: member._pieces[2] for m, member in run.members.items() if m != 2}
+    key, seed = combine([{m: t[:PIECE_BYTES] for m, t in texts.items()}, {m: t[PIECE_BYTES:] for m, t in texts.items()}])
+    run.server.survivors = [1, 3, 4, 5]
+    words = run.server._words[2] - mask(seed, terms.context(), terms.words) + run.server._left_over(2, key)
+    assert words.tolist() == shares[2].tolist()
 
 
 def test_two_lists_of_survivors_never_both_find_enough_signatures():

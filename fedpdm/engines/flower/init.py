@@ -22,7 +22,7 @@ from fedpdm.setup.defaults import Sizes, by_rule
 from fedpdm.setup.resolve import with_loss
 from fedpdm.version import __version__
 
-__all__ = ["Arrays", "job_from", "write_job", "write_app", "POLICY"]
+__all__ = ["Arrays", "job_from", "policy_for", "write_job", "write_app", "POLICY"]
 
 
 class Arrays(NamedTuple):
@@ -51,6 +51,14 @@ noise_multiplier_min = {least_noise}     # smallest noise over the sensitivity, 
 participations_max = {participations}        # in one job{standard}
 steps_max = {steps}
 step_size_max = {step_size}
+"""
+COHORT = """
+[cohort]                       # whom this client shares secure sums with
+keys = [                       # public keys of all members, its own too: `fedpdm flower identity STATE-DIR` prints it
+{keys}]
+size = {members}
+colluding = {colluding}
+dropouts = {dropouts}
 """
 
 
@@ -199,12 +207,25 @@ def write_job(folder: Path, job: Job, *, out: str, data_dir: Path | None = None)
     return path
 
 
-def policy_for(job: Job) -> str:
-    """Return a policy that allows this job once, and not much more."""
+def policy_for(job: Job, keys: Sequence[str] = ()) -> str:
+    """A policy that holds this job once, and not much more.
+
+    Parameters
+    ----------
+    job
+        What is to be allowed.
+    keys
+        Of secure sums: the members' public keys, as far as they are known.
+
+    Returns
+    -------
+    str
+        The file's text.
+    """
     config, plan = job.config, job.setup[1]
     privacy = config.privacy
     epsilon = (privacy.epsilon or 1.0) + (job.evaluation.epsilon if job.evaluation else 0.0)
-    return POLICY.format(
+    text = POLICY.format(
         epsilon=float(epsilon),
         delta=privacy.delta,
         relation=privacy.relation,
@@ -217,6 +238,11 @@ def policy_for(job: Job) -> str:
         steps=config.local.steps,
         step_size=float(config.local.step_size),
     )
+    if plan is None or plan.shared is None:
+        return text
+    cohort = plan.shared.cohort
+    listed = "".join(f'    "{key}",\n' for key in keys)
+    return text + COHORT.format(keys=listed, members=cohort.members, colluding=cohort.colluding, dropouts=cohort.dropouts)
 
 
 def write_app(folder: Path, options: dict[str, Any]) -> Path:

@@ -19,6 +19,7 @@ __all__ = [
     "TASKS",
     "REFUSALS",
     "LONGEST_OFFER",
+    "STEPS",
     "Meeting",
     "Request",
     "Reply",
@@ -33,6 +34,7 @@ __all__ = [
 
 PROTOCOL = 3
 TASKS = ("standardise", "train", "evaluate")
+STEPS = ("advertise", "pieces", "masked", "agree", "reveal")  # of a secure sum (docs/secure-sums.md, section 6)
 LAST_ROUND = 2**31 - 2  # rounds travel as 32-bit numbers
 LONGEST_OFFER = 2**20  # characters of a job that a server offers: parsing takes 140 bytes for each
 _RECORD, _VECTORS, _WIRE = "fedpdm", "vectors", "fedpdm.wire"
@@ -97,12 +99,12 @@ class Meeting(NamedTuple):
 class Request(NamedTuple):
     """One round's work for one client. It carries no settings: the client holds the job itself."""
 
-    task: str  # one of TASKS
+    task: str  # one of TASKS, or of STEPS
     job: str  # the job's digest
     round: int  # counted from 0
     client: int
     accepted: str  # the client's last message that the server used; "" if there is none
-    vectors: bytes = b""  # the broadcast
+    vectors: bytes = b""  # the broadcast; of a step: the message of the sum, and the broadcast where it is needed
     standard: bytes = b""  # the noised means that rows are standardised by, if the job does so
 
     def digest(self) -> str:
@@ -139,6 +141,7 @@ class Introduction(NamedTuple):
     refused: str = ""
     reason: str = ""
     version: str = __version__
+    key: str = ""  # by which it is on the rosters of secure sums; "" in other jobs
 
 
 Said = TypeVar("Said", Meeting, Request, Reply, Introduction)
@@ -261,8 +264,8 @@ def check_request(request: Request) -> None:
     """
     if not (isinstance(request.job, str) and is_digest(request.job)):
         raise Refused("malformed", "Expected the job to be named by its digest, 64 hexadecimal digits.")
-    if request.task not in TASKS:
-        raise Refused("malformed", f"Expected the task to be one of {', '.join(TASKS)}.")
+    if request.task not in (*TASKS, *STEPS):
+        raise Refused("malformed", f"Expected the task to be one of {', '.join((*TASKS, *STEPS))}.")
     for name in ("round", "client"):
         value = getattr(request, name)
         if type(value) is not int or not 0 <= value <= LAST_ROUND:

@@ -1,6 +1,7 @@
 """Lets a client's process kill itself with SIGKILL at a chosen point: found by Python at its start, for tests alone.
 
-A file `die-at-POINT` in the node's state folder says where; it is removed first, so that it happens once.
+A file `die-at-POINT` in the node's state folder says where; it is removed first, so that it happens once. A file `keep-shares`
+lets it keep what it adds to a secure sum, without the masks.
 """
 
 import os
@@ -9,6 +10,8 @@ import sys
 
 
 def _install() -> None:
+    import numpy as np
+
     import fedpdm.engines.flower.client.client as client
     from fedpdm.engines.flower.client.store import Store
     from fedpdm.privacy.ledger import Ledger
@@ -40,6 +43,17 @@ def _install() -> None:
         folder[:] = [node.state_dir]
         return answer(node, request)
 
+    import fedpdm.engines.flower.cohort.node as cohort
+
+    make_share = cohort.make_share
+
+    def make_and_keep(agreement, own, broadcast, state, round_index, spend):
+        words = make_share(agreement, own, broadcast, state, round_index, spend)
+        if (folder[0] / "keep-shares").exists():
+            np.save(folder[0] / f"share-{round_index}.npy", words)
+        return words
+
+    cohort.make_share = make_and_keep
     client.answer = answer_here
     wrap(client.Work, "make", before="solving")
     wrap(Ledger, "spend", after="spent")

@@ -79,10 +79,14 @@ def explain(job: Job, client: int | None = None) -> list[str]:
             "Means and deviations: one message before training, by which the rows of all clients are centred and scaled, with "
             f"noise of {plan.standard_multiplier:.4g} times the largest effect of {one}."
         )
-    lines.append(
-        f"Messages: at most {plan.participations}, each with noise of {plan.noise_multiplier:.4g} times the largest effect of "
-        f"{one} (mode {plan.mode}, clip {plan.clip:g})."
-    )
+    what = f"{plan.noise_multiplier:.4g} times the largest effect of {one} (mode {plan.mode}, clip {plan.clip:g})"
+    if plan.shared is None:
+        lines.append(f"Messages: at most {plan.participations}, each with noise of {what}.")
+    else:
+        whose = "the noise of its honest members is" if plan.shared.budget == "sum" else "the noise of this client alone is"
+        lines.append(
+            f"Secure sums: at most {plan.participations}, {plan.shared.against()}; {whose} {what}.{plan.shared.other_figure()}"
+        )
     if job.evaluation is not None:
         times = len(job.evaluation.rounds(config.rounds.total))
         lines.append(

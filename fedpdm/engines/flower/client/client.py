@@ -27,9 +27,11 @@ from fedpdm.engines.flower.client.seal import seal_of
 from fedpdm.engines.flower.client.standard import release_means
 from fedpdm.engines.flower.client.store import Store, open_store
 from fedpdm.engines.flower.client.work import Work
+from fedpdm.engines.flower.cohort.node import Place, public_key, take_step
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import (
     REFUSALS,
+    STEPS,
     Introduction,
     Meeting,
     Refused,
@@ -82,7 +84,8 @@ def introduce(node: Node, meeting: Meeting) -> Introduction:
             job = take_offer(node.state_dir, meeting.job, meeting.offer, policy, store.admission)
         check_schema(node.source, job)
         check_whole(policy, job)
-        return Introduction(node.client)
+        by_sums = job.config.privacy.trust == "cohorts"
+        return Introduction(node.client, key=public_key(node.state_dir) if by_sums else "")
 
     try:
         check_meeting(meeting)
@@ -166,15 +169,17 @@ def _answer(node: Node, request: Request, store: Store, policy: Policy) -> Reply
     job = held_job(node.state_dir, request.job)
     if job is None:
         raise Refused("job", f"This client does not hold job {request.job}: `fedpdm flower approve JOB` lets it take part.")
-    if job.config.privacy.trust == "cohorts":
-        raise Refused("settings", "The job is for secure sums: no message of a single client leaves in it.")
+    if (request.task in STEPS) != (job.config.privacy.trust == "cohorts"):
+        raise Refused("settings", "In a job of secure sums, and only there, clients take steps of sums and nothing else.")
     request = request._replace(job=request.job + SUFFIXES.get(request.task, ""))
-    if repeated := _repeated(request, store):
+    if request.task not in STEPS and (repeated := _repeated(request, store)):
         return _reply(request, repeated)
     check_schema(node.source, job)
     check_whole(policy, job)
     if request.round >= job.config.rounds.total:
         raise Refused("participations", f"Round {request.round} is not one of the job's {job.config.rounds.total} rounds.")
+    if request.task in STEPS:
+        return Reply.of(request, take_step(Place(node.source, node.state_dir, policy, store), job, request))
     budget, seal = Budget(**policy.budget.model_dump()), seal_of(node.source, policy.seals)
     with open_books(node.state_dir, store, budget, seal) as ledger:
         return _release(node, request, job, store, policy, ledger)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from fedpdm.engines.flower.client.admission import Admission
 from fedpdm.engines.flower.client.node_data import forget_job
-from fedpdm.engines.flower.client.policy import Policy, check_job, check_plan
+from fedpdm.engines.flower.client.policy import Policy, check_cohort, check_job, check_plan
+from fedpdm.engines.flower.cohort.agreement import agree_on
 from fedpdm.engines.flower.job import Job, job_toml, parse_job
 from fedpdm.engines.flower.protocol import Refused, is_digest
 from fedpdm.errors import ConfigError
@@ -80,6 +81,8 @@ def check_whole(policy: Policy, job: Job) -> None:
         raise Refused("settings", str(error)) from None
     if plan:
         check_plan(policy, plan)
+    if job.config.privacy.trust == "cohorts":
+        check_cohort(policy, agree_on(job).sums.cohort)
 
 
 def hold(folder: Path, job: Job, policy: Policy) -> Path:

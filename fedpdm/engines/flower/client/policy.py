@@ -18,8 +18,9 @@ from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Refused
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.plan import Plan
+from fedpdm.privacy.sums import Cohort
 
-__all__ = ["Policy", "load_policy", "check_job", "check_plan"]
+__all__ = ["Policy", "load_policy", "check_cohort", "check_job", "check_plan"]
 
 DEPLOYED = tuple(mode for mode in MODES if mode != "every-step")  # exact noise cannot be drawn inside of a solver
 
@@ -242,6 +243,31 @@ def check_plan(policy: Policy, plan: Plan, taken: int = 0) -> None:
     if plan.standard_multiplier:
         _at_least("noise", plan.standard_cost_multiplier(), limits.standard_noise_multiplier_min)
     _at_most("participations", taken + 1, min(plan.participations, limits.participations_max))
+
+
+def check_cohort(policy: Policy, cohort: Cohort) -> None:
+    """Refuse a cohort that the policy does not approve; every invitation is checked for its members.
+
+    Parameters
+    ----------
+    policy
+        Of the client.
+    cohort
+        Of the job.
+    """
+    if policy.cohort is None:
+        raise Refused(
+            "roster", "The job is for secure sums, and this client's policy has no [cohort]: list the members' public keys."
+        )
+    if len(policy.cohort.keys) < cohort.members:
+        raise Refused(
+            "roster",
+            f"The cohort has {cohort.members} members, and this client's policy lists {len(policy.cohort.keys)} keys: add the "
+            "others' (`fedpdm flower identity STATE-DIR` prints one).",
+        )
+    _at_least("roster", cohort.members, policy.cohort.size)
+    _at_least("roster", cohort.colluding, policy.cohort.colluding)
+    _at_most("roster", cohort.dropouts, policy.cohort.dropouts)
 
 
 def _among(name: str, asked: str, allowed: tuple[Any, ...]) -> None:

@@ -85,8 +85,10 @@ def agree_on(job: Job) -> Agreement:
     config = job.config
     if config.privacy.trust != "cohorts" or config.cohorts.members != "fixed" or job.noise != "secure":
         raise Refused("settings", "A cohort trains with privacy.trust=cohorts, cohorts.members=fixed and secure noise.")
-    if config.cohorts.size not in (0, config.data.clients) or config.compression.uplink < 1 or job.evaluation is not None:
-        raise Refused("settings", "A deployed cohort is one of all clients, with dense messages and no evaluation.")
+    if config.cohorts.size not in (0, config.data.clients) or min(config.compression.uplink, config.compression.downlink) < 1:
+        raise Refused("settings", "A deployed cohort is one of all clients, with dense messages: set cohorts.size=0.")
+    if job.evaluation is not None:
+        raise Refused("settings", "Evaluations are messages of single clients, which a job of secure sums has none of.")
     if config.privacy.mode not in MODES:
         raise Refused("mode", f"privacy.mode={config.privacy.mode!r}: a deployed cohort solves in one of {', '.join(MODES)}.")
     setup, plan = job.setup

@@ -1,122 +1,103 @@
-"""A cohort of processes on this machine: one member is killed in every step, once too many are, and training continues."""
+"""A cohort of SuperNodes on this machine: one member's process is killed in every step, and once too many are."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
-
-from fedpdm.data.prepare import build_federation
-from fedpdm.engines.flower.client.client import Node
-from fedpdm.engines.flower.client.held_jobs import hold
-from fedpdm.engines.flower.client.node_data import NodeSource
+from fedpdm.engines.flower.client.approve import approve
 from fedpdm.engines.flower.client.policy import load_policy
-from fedpdm.engines.flower.cohort.local import Processes
+from fedpdm.engines.flower.cohort.killer import Death, Killer
 from fedpdm.engines.flower.cohort.node import public_key
-from fedpdm.engines.flower.cohort.training import STEPS, CohortTraining
-from fedpdm.engines.flower.init import job_from
-from fedpdm.engines.flower.job import Job
+from fedpdm.engines.flower.init import job_from, policy_for, write_job
+from fedpdm.engines.flower.processes.launch import LocalFederation, leave_on_sigterm
+from fedpdm.engines.flower.protocol import STEPS
+from fedpdm.errors import UserError
 from fedpdm.privacy.ledger import Ledger
 from fedpdm.privacy.sums import Cohort
-from fedpdm.problem.objective import accuracy
-from fedpdm.runs.folder import atomic_write
+from fedpdm.runs.folder import RunFolder
 
 __all__ = ["run_cohort_demo"]
 
-POLICY = """# The terms of this member; a request beyond them is refused.
-[budget]
-epsilon = {epsilon}
-delta = 1e-5
-relation = "add-remove"
-
-[limits]
-noise_multiplier_min = 0.1
-
-[cohort]
-keys = [{keys}]
-size = {members}
-colluding = {colluding}
-dropouts = {dropouts}
-"""
+LOOK_SECONDS = 10.0
 Say = Callable[[str], None]
 
 
-def run_cohort_demo(folder: Path, *, members: int, epsilon: float, data_dir: Path | None, say: Say) -> dict[str, Any]:
-    """Train on digits: a round for every step in which a member is killed, one in which too many are, and a complete one.
+def deaths(cohort: Cohort) -> list[Death]:
+    """One member in each step, then one more than may be missing, then nobody."""
+    # the first message of all is the introduction, so the first step's turn is in a later round
+    one = [Death(t, t % cohort.members, step) for t, step in enumerate((*STEPS[1:], STEPS[0]))]
+    return one + [Death(len(STEPS), client, "masked") for client in range(cohort.dropouts + 1)]
+
+
+def run_cohort_demo(
+    folder: Path, *, members: int, epsilon: float, data_dir: Path | None, say: Say, timeout: float = 45.0
+) -> dict[str, Any]:
+    """Train on digits in `folder`; everything that is started is stopped again.
 
     Parameters
     ----------
-    folder : Path
-        The folder of the demo.
-    members, epsilon
-        Members of the cohort, and every client's budget.
-    data_dir : Path or None
-        The folder of data files.
-    say : callable
-        Called with lines of progress.
+    folder
+        For the run, the members' states, keys and logs.
+    members, epsilon, data_dir
+        Of the cohort; one member may collude, one may be missing.
+    say
+        Is told what happens.
+    timeout
+        Seconds that the server waits for an answer, also of members that are killed.
 
     Returns
     -------
     dict
-        The summary.
+        The run's summary, and the releases in every member's ledger.
     """
+    leave_on_sigterm()
     folder, cohort = folder.absolute(), Cohort(members, 1, 1).check()
-    rounds = len(STEPS) + 2
-    job = job_from("plain", _settings(cohort, rounds, epsilon), slots=None, data_dir=data_dir)
-    nodes = _nodes(folder, cohort, epsilon, job, data_dir)
-    training = CohortTraining(job, {client: public_key(node.state_dir) for client, node in nodes.items()})
-    test = build_federation(job.config, data_dir, progress=False)
-    rows: list[dict[str, Any]] = []
-    with Processes(nodes) as processes:
-        for number in range(rounds):
-            victims = _victims(number, cohort)
-            say(f"round {number + 1}: members are started; killed (-9): {victims or 'nobody'}")
-            processes.start()
-            processes.victims = victims
-            outcome = training.one_round(processes.exchange)
-            model, problem = jnp.asarray(training.model), training.agreement.setup.problem
-            found = accuracy(problem, model, jnp.asarray(test.test_features), jnp.asarray(test.test_labels))
-            rows.append({"round": number + 1, "survivors": outcome.survivors, "closed": outcome.closed, "victims": victims})
-            rows[-1] |= {"test_accuracy": round(float(found), 4)}
-            say(f"  {outcome.closed or f'the sum of members {outcome.survivors} is open'}; accuracy {float(found):.4f}")
-    plan = training.agreement.plan
-    summary = {
-        "rounds": rows,
-        "opened": sum(not row["closed"] for row in rows),
-        "test_accuracy": rows[-1]["test_accuracy"],
-        "refusals": processes.refusals,
-        "releases": {client: _releases(node) for client, node in nodes.items()},
-        "guarantee": plan.sentence(),
-    }
-    atomic_write(folder / "summary.json", json.dumps(summary, indent=2).encode())
-    return summary
+    planned = deaths(cohort)
+    job = job_from("plain", _settings(cohort, planned[-1].round + 2, epsilon), slots=None, data_dir=data_dir)
+    path = write_job(folder / "job", job, out=str(folder / "run"), data_dir=data_dir)
+    states = [folder / "nodes" / f"client-{client}" for client in range(members)]
+    policy = path.parent / "policy.toml"
+    policy.write_text(policy_for(job, [public_key(state) for state in states]), encoding="utf-8")
+    with LocalFederation(folder / "federation") as federation:
+        federation.start_superlink()
+        for client, state in enumerate(states):
+            approve(state, job, load_policy(policy))
+            own = {"client": client, "state-dir": str(state), "policy": str(policy)}
+            own |= {"data-dir": str(data_dir.absolute())} if data_dir else {}
+            federation.start_node(f"node-{client}", federation.register(f"node-{client}"), own)
+        options = {"job": str(path), "out": str(folder / "run"), "wait": 300.0, "timeout": timeout}
+        run = federation.submit(options | ({"data_dir": str(data_dir.absolute())} if data_dir else {}))
+        killer = Killer(federation, job.digest, states, planned)
+        summary = _follow(federation, run, folder / "run", killer, say)
+    return summary | {"releases": [_releases(state) for state in states]}
 
 
-def _victims(number: int, cohort: Cohort) -> dict[int, str]:
-    """Return the members that are killed in a round: one in each step, then one more than may be missing, then nobody."""
-    if number < len(STEPS):
-        return {number % cohort.members: STEPS[number]}
-    return dict.fromkeys(range(cohort.dropouts + 1), "masked") if number == len(STEPS) else {}
+def _follow(federation: LocalFederation, run: int, out: Path, killer: Killer, say: Say) -> dict[str, Any]:
+    """Kill whose turn it is, and tell how the rounds go, until the summary is there."""
+    seen, looked = 0, time.monotonic()
+    while True:
+        over = (out / "summary.json").exists()  # before the rows are read: it is written after the last of them
+        rows = RunFolder(out).rows()
+        for row in rows[seen:]:
+            how = f"the sum of {row['participants']} members is open" if row["participants"] else "the sum stays closed"
+            say(f"round {row['round']}: {how}; accuracy {row['test_accuracy']:.4f}")
+        seen = len(rows)
+        if over:
+            return json.loads((out / "summary.json").read_bytes())
+        for death in killer.look(seen):
+            say(f"  member {death.client} is killed (-9) in step {death.step!r}")
+        if time.monotonic() - looked > LOOK_SECONDS:  # asking Flower takes a process of its own
+            state, words = federation.status(run)
+            if state.startswith("finished") and not (out / "summary.json").exists():
+                raise UserError(f"The run ended early ({state}). {words} The logs are in {federation.folder / 'logs'}.")
+            looked = time.monotonic()
+        time.sleep(0.1)
 
 
-def _nodes(folder: Path, cohort: Cohort, epsilon: float, job: Job, data_dir: Path | None) -> dict[int, Node]:
-    """Make members with an identity, a policy that lists all of them, and the job."""
-    policy = folder / "policy.toml"
-    nodes = {
-        client: Node(NodeSource(client, None, None, data_dir), folder / "nodes" / f"client-{client}", policy)
-        for client in range(cohort.members)
-    }
-    keys = ", ".join(f'"{public_key(node.state_dir)}"' for node in nodes.values())
-    sizes = {"members": cohort.members, "colluding": cohort.colluding, "dropouts": cohort.dropouts}
-    policy.write_text(POLICY.format(epsilon=float(epsilon), keys=keys, **sizes), encoding="utf-8")
-    for node in nodes.values():
-        hold(node.state_dir, job, load_policy(policy))
-    return nodes
-
-
-def _releases(node: Node) -> int:
-    with Ledger(node.state_dir / "ledger.sqlite") as ledger:
+def _releases(state: Path) -> int:
+    with Ledger(state / "ledger.sqlite") as ledger:
         return len(ledger.rows())
 
 

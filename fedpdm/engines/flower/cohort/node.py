@@ -1,8 +1,9 @@
 """A member's side in a deployment: one process per message, so the state of a sum is on disk between its steps.
 
-It does not depend on Flower: `answer_step` takes bytes and returns bytes.
+It is called by `fedpdm.engines.flower.client.client.answer`, behind all that is checked for every request.
 """
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -11,27 +12,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fedpdm.engines.flower.client.admission import make_room
 from fedpdm.engines.flower.client.books import ACCOUNT, open_books
-from fedpdm.engines.flower.client.client import Node, for_the_server
-from fedpdm.engines.flower.client.held_jobs import check_whole, held_job
-from fedpdm.engines.flower.client.node_data import check_schema, load_examples
-from fedpdm.engines.flower.client.policy import Policy, check_plan, load_policy
+from fedpdm.engines.flower.client.node_data import NodeSource, load_examples
+from fedpdm.engines.flower.client.policy import Policy, check_plan
 from fedpdm.engines.flower.client.seal import seal_of
-from fedpdm.engines.flower.client.store import Store, open_store
+from fedpdm.engines.flower.client.store import Store
 from fedpdm.engines.flower.cohort.agreement import Agreement, agree_on
-from fedpdm.engines.flower.protocol import Refused
+from fedpdm.engines.flower.cohort.share import make_share
+from fedpdm.engines.flower.job import Job
+from fedpdm.engines.flower.protocol import Refused, Reply, Request
 from fedpdm.errors import UserError
 from fedpdm.privacy.ledger import Budget
 from fedpdm.privacy.transaction import one_writer
 from fedpdm.secure_sums.keys import public_text
 from fedpdm.secure_sums.member import Member
-from fedpdm.secure_sums.messages import ProtocolError
+from fedpdm.secure_sums.messages import ProtocolError, unpack
 from fedpdm.secure_sums.terms import Approval, Terms
 
-__all__ = ["Step", "answer_step", "identity_of", "pack_vectors", "public_key", "unpack_vectors"]
+__all__ = ["Place", "identity_of", "pack_vectors", "progress", "public_key", "take_step", "unpack_vectors"]
 
 KEY_FILE = "cohort.key"
 SAME_NOISE = 1e-6  # relative: machines may differ in the last digits of a float32
@@ -40,14 +43,20 @@ _SCHEMA = """CREATE TABLE IF NOT EXISTS sums (
 )"""
 
 
-class Step(NamedTuple):
-    """A server's request to a member: one step of one sum."""
+class Place(NamedTuple):
+    """Where a member finds what it knows: its data, its folder, its policy, and the store that holds the folder's lock."""
 
-    name: str  # advertise, pieces, masked, agree or reveal
-    job: str  # its digest
-    round: int
-    message: bytes  # the protocol's own
-    vectors: bytes = b""  # masked: the model and the cohort's state
+    source: NodeSource
+    state_dir: Path
+    policy: Policy
+    store: Store
+
+    def approval(self) -> Approval:
+        """What the policy approves."""
+        cohort = self.policy.cohort
+        if cohort is None:
+            raise Refused("roster", "This client's policy approves no cohort: without one no share leaves.")
+        return Approval(frozenset(cohort.keys), cohort.size, cohort.colluding, cohort.dropouts)
 
 
 def identity_of(state_dir: Path) -> Ed25519PrivateKey:
@@ -119,65 +128,73 @@ def unpack_vectors(field: bytes, like: list[Any]) -> list[np.ndarray]:
     return [part.reshape(leaf.shape) for part, leaf in zip(parts, like, strict=True)]
 
 
-def answer_step(node: Node, step: Step) -> bytes:
-    """Answer one step, or refuse by a code of `REFUSALS` with its constant text.
-
-    Formal guarantee: as in `fedpdm.engines.flower.client.client.answer`, for secure sums of jobs that the client holds: a share
-    leaves only in a sum whose roster, size, colluding members and dropouts the policy approves, under noise that the member
-    derived itself, once per job and round, and after its release is on the ledger.
+def public_key(state_dir: Path) -> str:
+    """Return the member's identity as the policies of the others list it.
 
     Parameters
     ----------
-    node, step
-        The member, and the server's request.
+    state_dir
+        The member's folder.
+
+    Returns
+    -------
+    str
+        The public key in hexadecimal.
+    """
+    return public_text(identity_of(state_dir))
+
+
+def take_step(place: Place, job: Job, request: Request) -> bytes:
+    """Answer one step of a sum, or raise Refused.
+
+    Formal guarantee: as in `fedpdm.engines.flower.client.client.answer`, for what leaves in secure sums: a share leaves only in
+    a sum whose roster, size, colluding members and dropouts the policy approves, under noise that the member derived itself,
+    once per job and round, and after its release is on the ledger.
+
+    Parameters
+    ----------
+    place
+        Of the member.
+    job
+        One that the member holds and that its policy allows.
+    request
+        Its task is the step. It contains the server's message of the protocol and, for the share, the model.
 
     Returns
     -------
     bytes
-        The answer.
+        The member's message of the protocol.
     """
     try:
-        with open_store(node.state_dir) as store, _sums(node.state_dir) as sums:
-            policy = load_policy(node.policy)
-            store.admission.admit("requests", policy)
-            return _answer(_Place(node, policy, store, sums), step)
-    except Exception as error:  # Flower would send its text to the server
-        name, reason = for_the_server(_named(error))
-        raise Refused(name, reason) from None
+        message, vectors = unpack("step", request.vectors, 2)
+        with _sums(place.state_dir) as sums:
+            if request.task == "advertise":
+                return _begin(place, sums, agree_on(job), request, message)
+            return _go_on(place, sums, agree_on(job), request, message, vectors)
+    except ProtocolError as error:
+        raise Refused("roster" if error.reason in ("roster", "terms") else "sum", str(error)) from error
 
 
-def _named(error: Exception) -> Exception:
-    if isinstance(error, ProtocolError):
-        return Refused("roster" if error.reason in ("roster", "terms") else "sum", str(error))
-    return error
+def progress(state_dir: Path, job: str) -> tuple[int, int]:
+    """Return how far a member has come in the sums of a job.
 
+    Parameters
+    ----------
+    state_dir
+        The member's folder.
+    job
+        The job's digest.
 
-class _Place(NamedTuple):
-    """A member's files."""
-
-    node: Node
-    policy: Policy
-    store: Store
-    sums: sqlite3.Connection
-
-    def approval(self) -> Approval:
-        """Return the limits that the policy approves."""
-        cohort = self.policy.cohort
-        if cohort is None:
-            raise Refused("roster", "This client's policy approves no cohort: without one no share leaves.")
-        return Approval(frozenset(cohort.keys), cohort.size, cohort.colluding, cohort.dropouts)
-
-
-def _answer(place: _Place, step: Step) -> bytes:
-    approval, job = place.approval(), held_job(place.node.state_dir, step.job)
-    if job is None:
-        raise Refused("job", f"This client does not hold job {step.job[:64]!r}.")
-    check_schema(place.node.source, job)
-    check_whole(place.policy, job)
-    agreement = agree_on(job)
-    if step.name == "advertise":
-        return _begin(place, step, approval, agreement)
-    return _go_on(place, step, approval, agreement)
+    Returns
+    -------
+    int, int
+        The last round with a sum that the member has begun, and its steps so far; (-1, 0) before the first.
+    """
+    if not (state_dir / "sums.sqlite").is_file():
+        return -1, 0
+    with _sums(state_dir) as sums:
+        row = sums.execute("SELECT round, member FROM sums WHERE job = ? ORDER BY round DESC LIMIT 1", (job,)).fetchone()
+    return (row[0], json.loads(row[1])["step"]) if row else (-1, 0)
 
 
 @contextmanager
@@ -193,76 +210,68 @@ def _sums(state_dir: Path) -> Iterator[sqlite3.Connection]:
         connection.close()
 
 
-def _begin(place: _Place, step: Step, approval: Approval, agreement: Agreement) -> bytes:
-    terms = Terms.decode(step.message)
-    own = agreement.terms(step.round, terms.roster)
+def _begin(place: Place, sums: sqlite3.Connection, agreement: Agreement, request: Request, message: bytes) -> bytes:
+    terms = Terms.decode(message)
+    own = agreement.terms(request.round, terms.roster)
     if replace(terms, sigma=own.sigma) != own or not abs(terms.sigma / own.sigma - 1) < SAME_NOISE:
-        raise Refused("sum", "The invitation does not follow from the job.")
-    if not 0 <= step.round < agreement.job.config.rounds.total:
-        raise Refused("participations", f"Round {step.round} is not one of the job's rounds.")
-    (taken,) = place.sums.execute("SELECT COUNT(*) FROM sums WHERE job = ?", (step.job,)).fetchone()
+        raise Refused("sum", "The invitation says something else than what follows from the job.")
+    (taken,) = sums.execute("SELECT COUNT(*) FROM sums WHERE job = ?", (request.job,)).fetchone()
     check_plan(place.policy, agreement.plan, taken)
-    member = Member(identity_of(place.node.state_dir), approval, terms)
+    member = Member(identity_of(place.state_dir), place.approval(), terms)
     answer = member.advertise()
     try:
-        with one_writer(place.sums):
-            row = (step.job, step.round, step.message, member.save())
-            place.sums.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", row)
+        with one_writer(sums):
+            sums.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", (request.job, request.round, message, member.save()))
     except sqlite3.IntegrityError:
-        raise Refused("sum", f"This client has already begun a sum for round {step.round}: there is one per round.") from None
+        raise Refused(
+            "sum", f"This client has begun a sum for round {request.round} already: there is one per round."
+        ) from None
     return answer
 
 
-def _go_on(place: _Place, step: Step, approval: Approval, agreement: Agreement) -> bytes:
+def _go_on(
+    place: Place, sums: sqlite3.Connection, agreement: Agreement, request: Request, message: bytes, vectors: bytes
+) -> bytes:
     asked = "SELECT terms, member FROM sums WHERE job = ? AND round = ?"
-    row = place.sums.execute(asked, (step.job, step.round)).fetchone()
+    row = sums.execute(asked, (request.job, request.round)).fetchone()
     if row is None:
-        raise Refused("sum", f"This client has not begun a sum for round {step.round}.")
-    member = Member.restore(identity_of(place.node.state_dir), approval, Terms.decode(row[0]), row[1])
+        raise Refused("sum", f"This client has not begun a sum for round {request.round}.")
+    member = Member.restore(identity_of(place.state_dir), place.approval(), Terms.decode(row[0]), row[1])
     try:
-        if step.name == "masked":
-            return member.masked(step.message, lambda: _share(place, step, agreement))
-        if step.name in ("pieces", "agree", "reveal"):
-            return getattr(member, step.name)(step.message)
-        raise Refused("sum", f"A sum has no step {step.name!r}.")
-    finally:  # a failed step counts too: there is no second try
-        with one_writer(place.sums):
-            saved = (member.save(), step.job, step.round)
-            place.sums.execute("UPDATE sums SET member = ? WHERE job = ? AND round = ?", saved)
+        if request.task == "masked":
+            return _masked(place, member, agreement, request, message, vectors)
+        return getattr(member, request.task)(message)
+    finally:  # also a step that failed is taken: there is no second try
+        with one_writer(sums):
+            saved = (member.save(), request.job, request.round)
+            sums.execute("UPDATE sums SET member = ? WHERE job = ? AND round = ?", saved)
 
 
-def _share(place: _Place, step: Step, agreement: Agreement) -> np.ndarray:
-    import jax  # slow to import; three of the five steps do not need it
-
-    from fedpdm.engines.flower.cohort.share import make_share
-
-    node, algorithm = place.node, agreement.setup.algorithm
-    zeros = np.zeros(agreement.job.shape, np.float32)
-    like = jax.eval_shape(lambda x0: (algorithm.broadcast(algorithm.init_server(x0, 1)), algorithm.init_client(x0)), zeros)
-    leaves, tree = jax.tree.flatten(like)
-    broadcast, state = jax.tree.unflatten(tree, unpack_vectors(step.vectors, leaves))
-    budget, seal = Budget(**place.policy.budget.model_dump()), seal_of(node.source, place.policy.seals)
-    with open_books(node.state_dir, place.store, budget, seal) as ledger:
+def _masked(place: Place, member: Member, agreement: Agreement, request: Request, message: bytes, vectors: bytes) -> bytes:
+    """The step in which something of the rows leaves: the ledger has it first, and the message is on record like any other."""
+    size = 4 * agreement.dimension + 4096
+    place.store.admission.require_bytes(size, place.policy)
+    room = 8 * agreement.job.slots * (agreement.job.width + 2) + 8 * size
+    make_room(place.state_dir, room, place.policy.limits.disk_bytes_max)
+    place.store.state(request, agreement.job.digest, list)
+    broadcast, state = read_model(agreement, vectors)
+    own = load_examples(place.source, agreement.job, place.state_dir)
+    budget, seal = Budget(**place.policy.budget.model_dump()), seal_of(place.source, place.policy.seals)
+    with open_books(place.state_dir, place.store, budget, seal) as ledger:
 
         def spend(sensitivity: float, sigma: float) -> None:
             note = f"{agreement.plan.mode}, secure sum of {agreement.sums.cohort.members} members"
-            ledger.spend(ACCOUNT, step.round, sensitivity, sigma, note, step.job)
+            ledger.spend(ACCOUNT, request.round, sensitivity, sigma, note, request.job)
 
-        own = load_examples(node.source, agreement.job, node.state_dir)
-        return make_share(agreement, own, broadcast, state, step.round, spend)
+        answer = member.masked(message, lambda: make_share(agreement, own, broadcast, state, request.round, spend))
+        place.store.keep(request, Reply.of(request, answer).message, answer, [], ledger.chain.head)
+    place.store.admission.count("bytes", len(answer))
+    return answer
 
 
-def public_key(state_dir: Path) -> str:
-    """Return the member's identity as its peers' policies list it.
-
-    Parameters
-    ----------
-    state_dir : Path
-        The state folder.
-
-    Returns
-    -------
-    str
-        The public key in hexadecimal.
-    """
-    return public_text(identity_of(state_dir))
+def read_model(agreement: Agreement, vectors: bytes) -> tuple[Any, Any]:
+    """The broadcast and the cohort's state, as the server sent them."""
+    algorithm, zeros = agreement.setup.algorithm, np.zeros(agreement.job.shape, np.float32)
+    like = jax.eval_shape(lambda x0: (algorithm.broadcast(algorithm.init_server(x0, 1)), algorithm.init_client(x0)), zeros)
+    leaves, tree = jax.tree.flatten(like)
+    return jax.tree.unflatten(tree, unpack_vectors(vectors, leaves))

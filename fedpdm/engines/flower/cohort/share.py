@@ -1,5 +1,6 @@
 """A member's share: solve in float64, round onto the lattice, add exact noise. The ledger has the release before that."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +12,17 @@ from fedpdm.engines.flower.client.node_data import ClientExamples, cut_norms
 from fedpdm.engines.flower.client.work import Compiled
 from fedpdm.engines.flower.cohort.agreement import SLACK, Agreement
 from fedpdm.engines.flower.protocol import Refused
-from fedpdm.privacy.noise import SecureGaussian
+from fedpdm.errors import require_extra
+from fedpdm.privacy.noise import add_discrete_gaussian
+from fedpdm.privacy.rotation import rotate
 from fedpdm.privacy.rounding import Shape, sensitivity_margin
-from fedpdm.privacy.sharing import to_words
+from fedpdm.privacy.sharing import round_up_or_down, to_words
 from fedpdm.rounds import client_key, solve_locally
 from fedpdm.setup.class_weights import heaviest_weight
 
 __all__ = ["check_share", "make_share"]
+
+LARGEST = 2.0**52  # lattice steps; cutting moves no two vectors apart
 
 
 def check_share(a: Agreement, broadcast: Broadcast, state: Any, round_index: int) -> None:
@@ -80,8 +85,10 @@ def make_share(
     Formal guarantee
     ----------------
     Theorem S1 of docs/secure-sums.md. The sensitivity has a share of 2^-15 more than exact arithmetic needs; a model from which
-    float64 could be off by a quarter of that is refused. The noise is OpenDP's discrete Gaussian.
+    float64 could be off by a quarter of that is refused; the rotation's own rounding is far below the rest. The vector is
+    rounded up or down by draws of the operating system, and the noise is OpenDP's discrete Gaussian.
     """
+    require_extra("opendp", "flower", "The noise of a real client")  # here, and not after the budget was spent
     check_share(a, broadcast, state, round_index)
     bound, sigma, lattice = a.sensitivity(round_index), a.sigma(round_index), a.sums.lattice
     z = a.shared.sum_multiplier if a.shared.budget == "sum" else a.plan.noise_multiplier
@@ -92,5 +99,11 @@ def make_share(
     run = Compiled(f"{a.job.digest} sum", True)("solve", solve_locally)
     solved = run(a.setup, Examples(*rows), state, broadcast, t, key, None)
     contribution = np.asarray(solved.x, np.float64) - np.asarray(broadcast.x0, np.float64)
-    gaussian = SecureGaussian(lattice.scale)
-    return to_words(gaussian.release_steps(gaussian.within(contribution), sigma), lattice.bits).ravel()
+    rotated = rotate(np.nan_to_num(contribution.ravel(), posinf=0.0, neginf=0.0)) * lattice.scale
+    steps = round_up_or_down(np.clip(rotated, -LARGEST, LARGEST), _draws(len(rotated))).astype(np.int64)
+    return to_words(add_discrete_gaussian(steps, sigma * lattice.scale), lattice.bits)
+
+
+def _draws(count: int) -> np.ndarray:
+    """Numbers from [0, 1), of 53 bits each, that nobody else knows."""
+    return (np.frombuffer(os.urandom(8 * count), np.uint64) >> np.uint64(11)) * 2.0**-53

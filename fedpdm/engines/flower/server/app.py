@@ -30,7 +30,9 @@ class ServerOptions(Section):
 
     job: str = Field(description="the job's file on the server (`fedpdm flower init`)")
     out: str = Field(description="run folder on the server; a run of this job in it is continued")
-    nodes: int = Field(default=0, ge=0, description="clients that must be connected to begin a round; 0: all")
+    nodes: int = Field(
+        default=0, ge=0, description="clients that must be connected to begin a round; 0: all, or the least of a secure sum"
+    )
     wait: float = Field(default=600.0, gt=0, description="seconds to wait for them")
     timeout: float = Field(default=600.0, gt=0, description="seconds to wait for the replies of a round")
     data_dir: str = Field(default="", description="the server's folder with the files of known data sets")
@@ -96,19 +98,26 @@ def train(grid: Grid, run_config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run(grid: Grid, job: Job, options: ServerOptions, folder: RunFolder, test: Any) -> dict[str, Any]:
+    from fedpdm.engines.flower.cohort.coordinator import CohortCoordinator
     from fedpdm.engines.flower.compile_cache import use_compile_cache
     from fedpdm.engines.flower.job import job_toml
     from fedpdm.engines.flower.protocol import Meeting
     from fedpdm.engines.flower.server.coordinator import Coordinator
-    from fedpdm.engines.flower.server.strategy import Nodes, PrimalDual
+    from fedpdm.engines.flower.server.strategy import Nodes, PrimalDual, SecureSums
 
     use_compile_cache(folder.path)
     clients = job.config.data.clients
-    least = options.nodes or clients
     nodes = Nodes(grid, Meeting(job.digest, job_toml(job)), clients, options.timeout)
-    nodes.wait_for(least, options.wait)
-    coordinator = Coordinator(job, folder, test)
-    strategy = PrimalDual(coordinator, nodes, least, options.wait)
+    if job.config.privacy.trust == "cohorts":
+        coordinator = CohortCoordinator(job, folder, test)
+        least = options.nodes or coordinator.agreement.sums.cohort.least
+        nodes.wait_for(least if coordinator.complete else clients, options.wait)  # the roster needs everybody's key
+        strategy = SecureSums(coordinator, nodes, least, options.wait)
+    else:
+        least = options.nodes or clients
+        nodes.wait_for(least, options.wait)
+        coordinator = Coordinator(job, folder, test)
+        strategy = PrimalDual(coordinator, nodes, least, options.wait)
     strategy.summary()
     strategy.start(grid, timeout=options.timeout)
     summary = coordinator.finish()

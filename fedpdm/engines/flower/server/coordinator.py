@@ -6,12 +6,11 @@ It does not depend on Flower: `requests` returns the messages to send, `take` ge
 import math
 import time
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from fedpdm.compression.links import Downlink, first_downlink, send_down, shared_support
 from fedpdm.compression.messages import Received, encode_broadcast, receive
@@ -23,6 +22,7 @@ from fedpdm.engines.flower.server.evaluations import Evaluations
 from fedpdm.engines.flower.server.replies import NodeAnswer, valid_replies
 from fedpdm.engines.flower.server.run_folder import NOISE_NOTES, describe_asked
 from fedpdm.engines.flower.server.standard import Standards
+from fedpdm.engines.flower.server.state import CoordinatorState, Sizes
 from fedpdm.engines.simulation.measures import (
     LINKS,
     TestSet,
@@ -44,21 +44,9 @@ from fedpdm.runs.folder import RunFolder
 from fedpdm.runs.record import ModelNames, RunRecord
 from fedpdm.setup.shares import precisions
 
-__all__ = ["Coordinator", "CoordinatorState"]
+__all__ = ["Coordinator"]
 
 NAME_BYTES = 16  # of a message's name
-
-
-class CoordinatorState(NamedTuple):
-    """Everything that must survive the server's process."""
-
-    server: Any
-    downlink: Downlink
-    tail_sum: Array
-    accepted: Array  # [clients, 16] uint8: the name of each client's last message that was used; zeros: none
-    asked: Array  # [clients] how often each client was asked: an upper bound on its participations
-    used: Array  # [clients] how many of its messages were used
-    traffic: Array  # [links, 2]: mebibytes and bytes so far
 
 
 class Coordinator:
@@ -93,7 +81,7 @@ class Coordinator:
         self.evaluations, self.standards = Evaluations(job, folder.path), Standards(job, folder.path)
         self.shares = shares_of(job)
         self._began = time.perf_counter()
-        self._sent: tuple[Any, Downlink, int] | None = None  # broadcast, notes, bytes of the present round
+        self._sent: tuple[Any, Downlink] | None = None  # broadcast and notes of the round that is under way
 
     def _first_state(self, shape: tuple[int, int]) -> CoordinatorState:
         clients, algorithm = self.config.data.clients, self.setup.algorithm
@@ -156,10 +144,14 @@ class Coordinator:
             self.setup.links, state.downlink, whole, jnp.asarray(asked), present, jnp.int32(self.round), jnp.float32(0.0)
         )
         vectors = encode_broadcast(self.setup.links, downlink)
-        self._sent = broadcast, downlink, len(vectors)
-        names = [bytes(np.asarray(name)).hex() if np.any(name) else "" for name in np.asarray(state.accepted)]
+        self._sent = broadcast, downlink
         what, standard = ("train", self.job.digest, self.round), self.standards.message
-        return {int(client): Request(*what, int(client), names[client], vectors, standard) for client in asked}
+        return {int(c): Request(*what, int(c), self._last_used(int(c)), vectors, standard) for c in asked}
+
+    def _last_used(self, client: int) -> str:
+        """Return the name of this client's last message that was used."""
+        name = np.asarray(self.state.accepted[client])
+        return bytes(name).hex() if np.any(name) else ""
 
     def take(self, asked: dict[int, Request], replies: Iterable[NodeAnswer]) -> tuple[dict[str, Any], list[str]]:
         """End the round with its replies; return the row of measurements, and a line for every reply that is not used.
@@ -175,21 +167,32 @@ class Coordinator:
         server = self.state.server
         if used:
             server = server_round(self.setup, server, self._sent[0], received.reports)
+        self._require_finite(server)
+        sizes = Sizes.none().more(asked, used)._replace(asked=list(asked), index=received.index_bytes)
+        self._move_on(server, self._sent[1], used, sizes)
+        self._sent = None
+        return self._write(self._row(len(used), len(asked) - len(used))), dropped
+
+    def _require_finite(self, server: Any) -> None:
         if not all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(server)):
             raise UserError(
                 f"Round {self.round + 1} would make the model NaN or infinite: stopped at the checkpoint before it."
             )
-        self._move_on(server, asked, used, received)
-        row = self._row(len(used), len(asked) - len(used))
+
+    def _write(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Keep the row of the round that is over, and a checkpoint."""
+        self._checkpoint(row)
+        return row
+
+    def _checkpoint(self, *rows: dict[str, Any]) -> None:
         try:
-            self.record.add([row])
+            self.record.add(list(rows))
             self.record.checkpoint(self.state, self.round)
         except OSError as error:
             raise UserError(
-                f"{self.folder.path} cannot be written: {error.strerror}. Free some space and run again: it continues from "
-                f"round {self.round}, and the clients send the same messages again."
+                f"{self.folder.path} cannot be written: {error.strerror}. Free some space and run again: it continues from its "
+                "last checkpoint, and what was released stays on the clients' ledgers."
             ) from None
-        return row, dropped
 
     def _receive(self, messages: dict[int, Reply]) -> Received:
         assert self._sent is not None
@@ -202,26 +205,22 @@ class Coordinator:
             return found
         return found._replace(reports=found.reports._replace(shares=jnp.asarray(self.shares[found.reports.clients])))
 
-    def _move_on(self, server: Any, asked: dict[int, Request], used: dict[int, Reply], received: Received) -> None:
+    def _move_on(self, server: Any, downlink: Downlink, used: dict[int, Reply], sizes: Sizes) -> None:
         """Compute the state after this round."""
-        assert self._sent is not None
-        state, (_, downlink, down_bytes) = self.state, self._sent
-        accepted = np.array(state.accepted)
+        state, accepted = self.state, np.array(self.state.accepted)
         for client, reply in used.items():
             accepted[client] = list(bytes.fromhex(reply.message))
-        up = [len(used[client].vectors) if client in used else 0 for client in asked]
-        indices = [received.index_bytes.get(client, 0) for client in asked]
-        sizes = jnp.array([up, [down_bytes] * len(asked), indices], jnp.int32)
+        each = [(sizes.up.get(client, 0), down, sizes.index.get(client, 0)) for client, down in sizes.down.items()]
         self.state = state._replace(
             server=server,
             downlink=downlink,
             tail_sum=state.tail_sum + (server.x0 if self.round >= self._tail_start else 0.0),
             accepted=jnp.asarray(accepted),
-            asked=state.asked.at[np.array(list(asked), np.int32)].add(1),
+            asked=state.asked.at[np.array(sizes.asked, np.int32)].add(1),
             used=state.used.at[np.array(list(used), np.int32)].add(1),
-            traffic=add_traffic(state.traffic, sizes),
+            traffic=add_traffic(state.traffic, jnp.array(each, jnp.int32).reshape(-1, len(LINKS)).T),
         )
-        self.round, self._sent = self.round + 1, None
+        self.round += 1
 
     @property
     def _tail_start(self) -> int:

@@ -9,13 +9,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from fedpdm.engines.flower.cohort.coordinator import CohortCoordinator
 from fedpdm.engines.flower.protocol import Introduction, Meeting, Refused, Reply, Request, pack, unpack
 from fedpdm.engines.flower.server.coordinator import Coordinator
 from fedpdm.engines.flower.server.replies import NodeAnswer
 from fedpdm.errors import UserError
 from fedpdm.metrics.words import metric_lines
 
-__all__ = ["Nodes", "PrimalDual", "POLL_SECONDS"]
+__all__ = ["Nodes", "PrimalDual", "SecureSums", "POLL_SECONDS"]
 
 POLL_SECONDS = 0.5
 _log = logging.getLogger("flwr")
@@ -66,6 +67,10 @@ class Nodes:
             return
         self._met[node] = who
         _log.info("fedpdm: client %d is connected", who.client)
+
+    def keys(self) -> dict[int, str]:
+        """By which key each client that is connected is on the rosters of secure sums."""
+        return {who.client: who.key for who in self._met.values()}
 
     def _holder(self, client: int) -> int | None:
         return next((node for node, who in self._met.items() if who.client == client), None)
@@ -122,14 +127,19 @@ class PrimalDual(Strategy):
         return self._ask(asked, there, MessageType.TRAIN, server_round)
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """End the round with its replies; the model itself stays with the coordinator."""
-        row, dropped = self.coordinator.take(self._asked, self._said(replies))
+        """End the round with what came in; the model itself stays with the coordinator."""
+        return None, self._report(*self.coordinator.take(self._asked, self._said(replies)))
+
+    def _report(self, row: dict[str, Any], dropped: list[str], closed: str = "") -> MetricRecord:
+        """Say how a round went."""
         for line in dropped:
             _log.warning("fedpdm: round %d, %s", row["round"], line)
+        if closed:
+            _log.warning("fedpdm: round %d: %s", row["round"], closed)
         accuracy = f", accuracy {row['test_accuracy']:.4f}" if "test_accuracy" in row else ""
         total, used, missing = self.coordinator.config.rounds.total, row["participants"], row["missing"]
         _log.info("fedpdm: round %d of %d: %d messages used, %d missing%s", row["round"], total, used, missing, accuracy)
-        return None, MetricRecord({key: value for key, value in row.items() if isinstance(value, int | float)})
+        return MetricRecord({key: value for key, value in row.items() if isinstance(value, int | float)})
 
     def start(self, grid: Grid, initial_arrays: Any = None, *ignored: Any, timeout: float = 3600, **others: Any) -> Result:  # type: ignore[override]
         """Run to the end, from the last checkpoint. The model and its measurements are in the run folder."""
@@ -143,9 +153,12 @@ class PrimalDual(Strategy):
                 result.evaluate_metrics_clientapp[number] = measured or MetricRecord()
             if self.coordinator.done:
                 return result
-            messages = self.configure_train(number + 1, ArrayRecord(), ConfigRecord(), grid)
-            _, measured = self.aggregate_train(number + 1, _exchange(grid, list(messages), timeout))
-            result.train_metrics_clientapp[number + 1] = measured or MetricRecord()
+            result.train_metrics_clientapp[number + 1] = self._one_round(grid, number + 1, timeout)
+
+    def _one_round(self, grid: Grid, server_round: int, timeout: float) -> MetricRecord:
+        messages = self.configure_train(server_round, ArrayRecord(), ConfigRecord(), grid)
+        _, measured = self.aggregate_train(server_round, _exchange(grid, list(messages), timeout))
+        return measured or MetricRecord()
 
     def standardise(self, grid: Grid, timeout: float) -> None:
         """Before the first round: ask all clients that are connected for their noised means."""
@@ -195,6 +208,27 @@ class PrimalDual(Strategy):
         _log.info(
             "fedpdm: %s, job %s, from round %d", config.algorithm.name, self.coordinator.job.digest, self.coordinator.round + 1
         )
+
+
+class SecureSums(PrimalDual):
+    """Rounds by secure sums: five exchanges each, and members that fall silent have dropped out."""
+
+    coordinator: CohortCoordinator
+
+    def _one_round(self, grid: Grid, server_round: int, timeout: float) -> MetricRecord:
+        there = self.nodes.wait_for(self.least, self.wait)
+        self.coordinator.meet(self.nodes.keys())
+        if not self.coordinator.complete:
+            clients = self.coordinator.config.data.clients
+            raise UserError(
+                f"{len(self.coordinator.keys)} of the cohort's {clients} members have been met: a sum needs the keys of all, "
+                "even if some of them drop out later. Start the others and run again."
+            )
+
+        def exchange(asked: dict[int, Request]) -> list[NodeAnswer]:
+            return self._said(_exchange(grid, self._ask(asked, there, MessageType.TRAIN, server_round), timeout))
+
+        return self._report(*self.coordinator.one_round(exchange, there))
 
 
 def _reply(message: Message) -> Reply | Refused:
