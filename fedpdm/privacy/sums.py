@@ -154,7 +154,7 @@ def rounded(sensitivity: "Number", dimension: int, scale: int) -> "Number":
     Examples
     --------
     >>> [round(rounded(s, 2010, 1) / s, 2) for s in (10.0, 50.0, 1000.0)]
-    [2.86, 1.24, 1.01]
+    [3.02, 1.21, 1.01]
     """
     root = math.sqrt(dimension)
     spread = (sensitivity**2 + 2 * ROUNDING * sensitivity / scale + (dimension / 4 + ROUNDING * root) / scale**2) ** 0.5
