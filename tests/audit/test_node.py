@@ -115,8 +115,8 @@ def test_times_are_compared() -> None:
 def test_the_command_says_what_it_cannot_do() -> None:
     for arguments, words in (
         (["--target", "client", "--attack", "dual"], "messages, replies, time, schema"),
-        (["--target", "client", "demo"], "leave out CONFIG"),
-        (["--target", "server"], "simulation or client"),
+        (["--target", "client", "demo"], "remove CONFIG"),
+        (["--target", "server"], "simulation, client or live"),
     ):
         result = CliRunner().invoke(app, ["privacy", "audit", *arguments])
         assert result.exit_code

@@ -406,7 +406,7 @@ def test_clients_with_few_rows_are_kept_or_joined_and_said_in_one_line(tmp_path,
     settings = [f"data.name={name}", "data.label=ill", "data.partition=column", "data.client_column=clinic"]
     kept = build_federation(load_config("table", settings))
     assert kept.sizes.tolist() == [24, 10, 1, 1, 2, 1]
-    assert capsys.readouterr().err.count("3 of 6 clients have a single row: kept") == 1
+    assert capsys.readouterr().err.count("3 of 6 clients have a single row, which is not used for testing") == 1
     joined = build_federation(load_config("table", [*settings, "data.min_rows=5"]))
     assert joined.client_names == ("(small clients)", "clinic 0", "clinic 1")
     assert joined.sizes.tolist() == [5, 24, 10]

@@ -179,7 +179,7 @@ MISTAKES = {
     "empty file": ("", {"label": "y"}, "is empty"),
     "no rows": ("a,y\n", {"label": "y"}, "has no rows"),
     "two of one name": ("a,a,y\n1,2,3\n", {"label": "y"}, "two columns have the name 'a'"),
-    "ragged": ("a,y\n1,2\n3,4,5\n", {"label": "y"}, "line 3 has 3 fields, but the line of column names 2"),
+    "ragged": ("a,y\n1,2\n3,4,5\n", {"label": "y"}, "line 3 has 3 fields, but the line of column names has 2"),
     "nothing to learn from": ("y,a\n0,1\n1,1\n", {"label": "y"}, "no column to learn from"),
 }
 
@@ -337,7 +337,7 @@ def test_one_column_in_two_roles_is_refused(people):
         infer_schema(table, "site", "site")
     with pytest.raises(DataError, match="'site' is both the client column and the unit column"):
         infer_schema(table, "ill", "site", "site")
-    with pytest.raises(DataError, match="three columns"):
+    with pytest.raises(DataError, match="different columns"):
         parse_schema("label = 'y'\nclasses = ['a', 'b']\nclient = 'y'\n[columns.x]\nkind = 'ignored'")
 
 

@@ -38,9 +38,9 @@ def test_too_few_pieces_fit_every_secret():
 
 
 def test_what_would_give_the_secret_away_is_refused():
-    with pytest.raises(ValueError, match="at 0 the secret"):
+    with pytest.raises(ValueError, match="number 0 is the secret"):
         split(bytes(32), 2, [0, 1, 2])
-    with pytest.raises(ValueError, match="at 0 the secret"):
+    with pytest.raises(ValueError, match="number 0 is the secret"):
         split(bytes(32), 2, [1, 1, 2])
     with pytest.raises(ValueError, match="threshold"):
         split(bytes(32), 4, [1, 2, 3])
