@@ -168,7 +168,7 @@ class Coordinator:
         if used:
             server = server_round(self.setup, server, self._sent[0], received.reports)
         self._require_finite(server)
-        sizes = Sizes.none().more(asked, used)._replace(asked=list(asked), index=received.index_bytes)
+        sizes = Sizes.none().more(asked, used)._replace(asked=list(asked), indices=received.index_bytes)
         self._move_on(server, self._sent[1], used, sizes)
         self._sent = None
         return self._write(self._row(len(used), len(asked) - len(used))), dropped
@@ -210,7 +210,7 @@ class Coordinator:
         state, accepted = self.state, np.array(self.state.accepted)
         for client, reply in used.items():
             accepted[client] = list(bytes.fromhex(reply.message))
-        each = [(sizes.up.get(client, 0), down, sizes.index.get(client, 0)) for client, down in sizes.down.items()]
+        each = [(sizes.up.get(client, 0), down, sizes.indices.get(client, 0)) for client, down in sizes.down.items()]
         self.state = state._replace(
             server=server,
             downlink=downlink,

@@ -31,7 +31,7 @@ class Sizes(NamedTuple):
     up: dict[int, int]
     down: dict[int, int]
     asked: list[int]
-    index: Mapping[int, int]  # of the uplink's indices alone
+    indices: Mapping[int, int]  # of the uplink's indices alone
 
     @classmethod
     def none(cls) -> "Sizes":
