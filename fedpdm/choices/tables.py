@@ -69,6 +69,8 @@ ALGORITHMS: ChoiceTable[AlgorithmChoice] = ChoiceTable(
 
 TRIM = Option("trim", 0.1, "share of the weight that is left out at each end", limits={"ge": 0, "lt": 0.5})
 
+REACH = Option("reach", 1.5, "most distance from the median, in median distances", limits={"gt": 0})
+
 _AGGREGATES = "fedpdm.algorithms.aggregate"
 AGGREGATES: ChoiceTable[AggregateChoice] = ChoiceTable(
     "aggregate",
@@ -90,6 +92,14 @@ AGGREGATES: ChoiceTable[AggregateChoice] = ChoiceTable(
             (),
             "The vector with the least sum of distances to all messages.",
             "less than half",
+        ),
+        AggregateChoice(
+            "clipped-mean",
+            "clipped mean",
+            f"{_AGGREGATES}:clipped_mean",
+            (REACH,),
+            "The mean, after every message is pulled to within an adaptive distance of the median.",
+            "less than half; each moves it by its share of that distance",
         ),
     ],
 )
@@ -260,6 +270,7 @@ COMMANDS: ChoiceTable[CommandChoice] = ChoiceTable(
             ("report", "run:report_command"),
             ("predict", "tables:predict"),
             ("export", "tables:export"),
+            ("check", "check:check_command"),
             ("compare", "studies:compare_command"),
             ("reproduce", "studies:reproduce_command"),
             ("privacy", "privacy:privacy_app"),

@@ -9,6 +9,7 @@ import typer.main
 
 from fedpdm.cache import remember_compilations
 from fedpdm.choices import COMMANDS
+from fedpdm.cli.interrupt import heed_interrupts, interrupted
 from fedpdm.errors import UserError
 from fedpdm.version import __version__
 
@@ -62,6 +63,7 @@ Your own table: fedpdm run --data people.csv --label income --client-column hosp
 def main() -> None:
     """Run the command; a user's mistake ends in one line and exit code 2 (docs/command-line.md lists all codes)."""
     remember_compilations()
+    heed_interrupts()
     try:
         sys.exit(app(prog_name="fedpdm", standalone_mode=False))
     except UserError as error:
@@ -73,8 +75,7 @@ def main() -> None:
         print(message if "\n" in message else f"fedpdm: {message.rstrip('.')}.{more}", file=sys.stderr)
         sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
-        print("\nfedpdm: interrupted.", file=sys.stderr)
-        sys.exit(130)
+        interrupted("interrupted.")
     except BrokenPipeError:  # the reader closed the pipe
         sys.stderr.close()
         sys.exit(0)

@@ -1,13 +1,13 @@
 """The commands `fedpdm run` and `fedpdm report`."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedpdm.cli.completion import complete_config
+from fedpdm.cli.interrupt import interrupted
 from fedpdm.cli.options import DataDirOption, JsonOption, SetOption
 from fedpdm.cli.tables import table_settings
 from fedpdm.errors import ConfigError
@@ -104,8 +104,7 @@ def _train(
     try:
         run = train(**what, data_dir=data_dir, progress=not quiet, track=track or ())
     except KeyboardInterrupt:
-        print(f"\nfedpdm: interrupted. Continue with: fedpdm run --resume {path}", file=sys.stderr)
-        sys.exit(130)
+        interrupted(f"interrupted. Continue with: fedpdm run --resume {path}")
     _report(run.folder, run.summary, as_json, note)
 
 

@@ -1,7 +1,6 @@
 """The commands `fedpdm compare` and `fedpdm reproduce`: several runs side by side, or the figures of the paper."""
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fedpdm.cli.completion import complete_algorithms
+from fedpdm.cli.interrupt import interrupted
 from fedpdm.cli.options import ConfigArgument, SetOption
 from fedpdm.errors import ConfigError
 
@@ -100,5 +100,4 @@ def _resumable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print("\nfedpdm: interrupted. Finished runs are stored: the same command continues from there.", file=sys.stderr)
-        sys.exit(130)
+        interrupted("interrupted. Finished runs are stored: the same command continues from there.")

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedpdm.data.csv_files import read_csv
+from fedpdm.data.limits import libsvm_bytes, npz_bytes, parquet_bytes, require_memory
 from fedpdm.errors import DataError, require_extra
 
 if TYPE_CHECKING:
@@ -289,11 +290,13 @@ def _read_csv(path: Path) -> "dict[str, polars.Series]":
 def _read_parquet(path: Path) -> "dict[str, polars.Series]":
     import polars as pl
 
+    require_memory(parquet_bytes(path))
     frame = pl.read_parquet(path)
     return {key: _series(frame.drop_in_place(key), key) for key in frame.columns}
 
 
 def _read_npz(path: Path) -> "dict[str, polars.Series]":
+    require_memory(npz_bytes(path))
     with np.load(path, allow_pickle=False) as archive:
         return {key: _series(values, key) for key, values in npz_columns(archive).items()}
 
@@ -333,6 +336,7 @@ def _read_libsvm(path: Path) -> "dict[str, polars.Series]":
     """Return columns "label" and x1, x2, ... as the file numbers them."""
     from sklearn.datasets import load_svmlight_file
 
+    require_memory(libsvm_bytes(path))
     from_one: Any = False  # scikit-learn declares a string here
     features, labels, *_ = load_svmlight_file(str(path), zero_based=from_one)
     columns = {f"x{index + 1}": column for index, column in enumerate(np.asarray(features.todense()).T)}

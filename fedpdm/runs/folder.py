@@ -6,6 +6,7 @@
     checkpoint.safetensors  the state after some round
     model.safetensors       the last and the tail-averaged model, names of features and classes; when done
     clients.json            facts about the clients of a simulation; when done
+    SHA256SUMS              checksums of the files above and of the summary; when done
     summary.json            the results; written last, so a run with this file is complete
 
 Every file but metrics.jsonl is replaced in one step. A resumed run removes the rows of metrics.jsonl that are newer than the
@@ -14,6 +15,7 @@ checkpoint, and computes the same rows again.
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import platform
@@ -25,17 +27,17 @@ from typing import Any
 
 import jax
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from fedpdm.config import Config, digest, validate
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.native import native_kernels
+from fedpdm.runs.integrity import SUMS, pack_arrays, read_arrays, read_json, require_unchanged, sums_of
 from fedpdm.version import __version__
 
-__all__ = ["INTERVALS", "STEADINESS", "FolderInUse", "RunFolder", "atomic_write", "read_about", "read_models"]
+__all__ = ["INTERVALS", "REMEDY", "STEADINESS", "FolderInUse", "RunFolder", "atomic_write", "read_about", "read_models"]
 
 STEADINESS, INTERVALS = "steadiness.", "intervals."  # the names of these arrays in model.safetensors begin so
+REMEDY = "take the run from a backup, or run again"
 SIMULATED = (
     "simulated: pseudo-random float32 normals from the run's seed, accounted as ideal Gaussian noise. Good for measuring "
     "accuracy at a privacy level, not for releasing real data. The objective, the stationarity measure and (with a tolerance) "
@@ -58,11 +60,21 @@ def atomic_write(path: Path, content: bytes) -> None:
         Its new content.
     """
     temporary = path.with_name(path.name + ".partial")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)  # half a file on a full disk helps nobody
+        raise
     temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)  # else the new name itself can be lost with the power
+    finally:
+        os.close(folder)
 
 
 def _json(value: Any) -> bytes:
@@ -93,6 +105,7 @@ class RunFolder:
             folder._acquire()
             atomic_write(folder.manifest_path, _json(_manifest(config, checksums) | (about or {})))
         except OSError as error:
+            folder.close()
             raise UserError(f"The folder {path} cannot be written: {error.strerror}. Choose another --out.") from None
         return folder
 
@@ -139,10 +152,7 @@ class RunFolder:
         return config
 
     def manifest(self) -> dict[str, Any]:
-        try:
-            return json.loads(self.manifest_path.read_bytes())
-        except ValueError as error:
-            raise UserError(f"{self.manifest_path} is not valid JSON: {error}.") from None
+        return read_json(self.manifest_path, "take the run from a backup, or start a new one with --out")
 
     def append(self, rows: list[dict[str, Any]]) -> None:
         """Add measurements, one line each."""
@@ -155,35 +165,41 @@ class RunFolder:
         """Return all complete lines, without the half line that a crash can leave."""
         if not self.metrics_path.exists():
             return []
+        try:
+            lines = self.metrics_path.read_bytes().split(b"\n")
+        except OSError as error:
+            raise UserError(f"{self.metrics_path} cannot be read ({error.strerror}).") from None
         rows = []
-        for line in self.metrics_path.read_text(encoding="utf-8").splitlines():
-            with contextlib.suppress(ValueError):
-                rows.append(json.loads(line))
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line) if line.strip() else None
+                if row is not None and not isinstance(row["round"], int):
+                    raise ValueError
+            except (ValueError, KeyError, TypeError, RecursionError):
+                if number == len(lines):  # it does not end: the process died while it wrote
+                    break
+                raise UserError(f"{self.metrics_path} is broken in line {number}: {REMEDY}.") from None
+            rows += [] if row is None else [row]
         return rows
 
     def save_checkpoint(self, state: Any, round_index: int, config_digest: str) -> None:
         """Store the state (any pytree of arrays) after `round_index` rounds."""
         leaves = {f"{i:03d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
-        metadata = {"round": str(round_index), "config_digest": config_digest}
-        atomic_write(self.checkpoint_path, save(leaves, metadata))
+        atomic_write(self.checkpoint_path, pack_arrays(leaves, {"round": round_index, "config_digest": config_digest}))
 
     def load_checkpoint(self, like: Any, config_digest: str) -> tuple[Any, int] | None:
         """Return the state of the last checkpoint in the shape of `like`, and its round; cut the metrics to match."""
         if not self.checkpoint_path.exists():
             self._cut_metrics(0)
             return None
-        try:
-            with safe_open(self.checkpoint_path, framework="numpy") as file:
-                metadata = file.metadata() or {}
-                leaves = [file.get_tensor(name) for name in sorted(file.keys())]
-        except (SafetensorError, OSError) as error:
-            raise UserError(f"{self.checkpoint_path} is broken ({error}): remove it to begin again.") from None
-        if metadata.get("config_digest") != config_digest:
+        arrays, about = read_arrays(self.checkpoint_path, "remove it to begin again", unchecked=False)
+        leaves = [arrays[name] for name in sorted(arrays)]
+        if about.get("config_digest") != config_digest:
             raise ConfigError(f"{self.checkpoint_path} belongs to other settings than manifest.json: cannot resume.")
         expected, structure = jax.tree.flatten(like)
         if [leaf.shape for leaf in leaves] != [leaf.shape for leaf in expected]:
             raise UserError(f"{self.checkpoint_path} does not fit this version: remove it to begin again.")
-        round_index = int(metadata["round"])
+        round_index = int(about["round"])
         self._cut_metrics(round_index)
         return jax.tree.unflatten(structure, leaves), round_index
 
@@ -201,14 +217,19 @@ class RunFolder:
 
     def finish(self, models: dict[str, np.ndarray], about: dict[str, Any], summary: dict[str, Any]) -> None:
         """Write the models, then the summary."""
-        # One metadata entry only: safetensors writes several in an order that differs from process to process.
-        metadata = {"fedpdm": json.dumps(about, sort_keys=True)}
-        atomic_write(self.model_path, save({k: np.ascontiguousarray(v) for k, v in models.items()}, metadata))
+        atomic_write(self.model_path, pack_arrays(models, about))
+        others = [self.manifest_path, self.schema_path, self.metrics_path, self.clients_path, self.model_path]
+        sums = sums_of(self.path, [path.name for path in others])
+        own = f"{hashlib.sha256(_json(summary)).hexdigest()}  {self.summary_path.name}\n"
+        atomic_write(self.path / SUMS, sums + own.encode())
         atomic_write(self.summary_path, _json(summary))
 
     def summary(self) -> dict[str, Any] | None:
         """Return the results, or None while the run is not complete."""
-        return json.loads(self.summary_path.read_bytes()) if self.summary_path.exists() else None
+        if not self.summary_path.exists():
+            return None
+        require_unchanged(self.path)
+        return read_json(self.summary_path, REMEDY)
 
 
 def read_models(path: Path) -> dict[str, np.ndarray]:
@@ -224,8 +245,7 @@ def read_models(path: Path) -> dict[str, np.ndarray]:
     dict of ndarray
         "model" and "averaged_model"; and the steadiness of their coefficients, if it is known.
     """
-    with safe_open(path / "model.safetensors", framework="numpy") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    return read_arrays(path / "model.safetensors", REMEDY)[0]
 
 
 def read_about(path: Path) -> dict[str, Any]:
@@ -241,8 +261,7 @@ def read_about(path: Path) -> dict[str, Any]:
     dict
         The facts.
     """
-    with safe_open(path / "model.safetensors", framework="numpy") as file:
-        return json.loads((file.metadata() or {}).get("fedpdm", "{}"))
+    return read_arrays(path / "model.safetensors", REMEDY)[1]
 
 
 def _manifest(config: Config, checksums: dict[str, str]) -> dict[str, Any]:

@@ -1,16 +1,14 @@
 """The model of a finished run, ready for new rows."""
 
-__all__ = ["SavedModel", "load_model"]
+__all__ = ["SavedModel", "load_model", "plain_cell"]
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from fedpdm.config import Config
 from fedpdm.data.encoding import as_words
@@ -27,8 +25,11 @@ from fedpdm.problem import Link
 from fedpdm.problem.inference import Intervals
 from fedpdm.problem.refit import refit, second_moment
 from fedpdm.problem.survival import restricted_mean
-from fedpdm.runs.folder import INTERVALS, RunFolder
+from fedpdm.runs.folder import INTERVALS, REMEDY, RunFolder
+from fedpdm.runs.integrity import read_arrays, require_unchanged
 from fedpdm.setup.build import loss_factory
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a cell that begins with one of them is a formula to some spreadsheet
 
 
 class SavedModel(NamedTuple):
@@ -241,25 +242,51 @@ def load_model(run: Path, averaged: bool = False) -> SavedModel:
         raise UserError(f"{run} holds no run (there is no manifest.json): give the folder that `fedpdm run` named.")
     if not folder.model_path.is_file():
         raise UserError(f"The run in {run} is not finished, so it has no model: continue it with `fedpdm run --resume {run}`.")
-    try:
-        with safe_open(folder.model_path, framework="numpy") as file:
-            averaged = averaged or folder.config().metrics.released == "averaged"
-            weights = file.get_tensor("averaged_model" if averaged else "model")
-            names = [INTERVALS + key for key in ("estimate", "error")]
-            kept = [file.get_tensor(name) for name in names if name in file.keys()]  # noqa: SIM118 - it is not a mapping
-            about = json.loads(file.metadata()["fedpdm"])
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise UserError(f"{folder.model_path} is broken ({error}): run again.") from None
+    require_unchanged(run)
+    config = folder.config()
+    arrays, about = read_arrays(folder.model_path, REMEDY)
+    averaged = averaged or config.metrics.released == "averaged"
+    weights = arrays.get("averaged_model" if averaged else "model")
+    if weights is None:
+        raise UserError(f"{folder.model_path} is broken (it holds no model): {REMEDY}.")
+    kept = [arrays[name] for name in (INTERVALS + "estimate", INTERVALS + "error") if name in arrays]
     if "feature_names" not in about:
         raise UserError(f"{folder.model_path} is of an older version, without the names of its features: run again.")
     schema = read_schema(folder.schema_path) if folder.schema_path.is_file() else None
     names = tuple(about["class_names"]), tuple(about["feature_names"])
     threshold = (about.get("thresholds") or (None, None))[averaged]
     found = Intervals(kept[0], np.diag(kept[1] ** 2), about["intervals"]["freedom"]) if kept else None
-    return SavedModel(weights, *names, folder.config(), schema, about["data"] is not None, threshold, found)
+    return SavedModel(weights, *names, config, schema, about["data"] is not None, threshold, found)
 
 
 def _csv(rows: Sequence[Sequence[str]]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows([[plain_cell(cell) for cell in row] for row in rows])
     return text.getvalue()
+
+
+def plain_cell(cell: str) -> str:
+    """Put an apostrophe before a cell that a spreadsheet would run as a formula; numbers stay as they are.
+
+    Parameters
+    ----------
+    cell : str
+        The text of the cell.
+
+    Returns
+    -------
+    str
+        Text that a spreadsheet shows and does not run.
+
+    Examples
+    --------
+    >>> plain_cell("=cmd()"), plain_cell("-0.5"), plain_cell("age")
+    ("'=cmd()", '-0.5', 'age')
+    """
+    if not cell.startswith(FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return "'" + cell
+    return cell

@@ -16,6 +16,7 @@ import tomlkit
 from fedpdm.engines.flower.init import write_app
 from fedpdm.engines.flower.processes.guard import guarded
 from fedpdm.engines.flower.processes.keys import Certificates, make_certificates, make_node_key
+from fedpdm.engines.flower.processes.watch import marked
 from fedpdm.errors import UserError
 
 __all__ = ["QUIET", "LocalFederation", "leave_on_sigterm"]
@@ -40,6 +41,7 @@ def leave_on_sigterm() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGHUP, leave)  # the terminal was closed
     signal.signal(signal.SIGINT, leave)  # background jobs of a shell ignore it
 
 
@@ -73,6 +75,13 @@ class LocalFederation:
         self._commands: dict[str, tuple[dict[str, str], list[str]]] = {}
         self._again: dict[str, float] = {}  # by node: the earliest time of its next start
         self._write_connection()
+        self._watcher = self._watch()
+
+    def _watch(self) -> subprocess.Popen[bytes]:
+        """Start the process that stops the others if this one is killed; nothing else holds the other end of its pipe."""
+        mark = f"FLWR_HOME={self.environment['FLWR_HOME']}"
+        command = [sys.executable, "-I", str(Path(__file__).with_name("watch.py")), mark]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
 
     def __enter__(self) -> Self:
         return self
@@ -192,9 +201,7 @@ class LocalFederation:
 
     def left(self) -> list[int]:
         """Return the ids of all processes of this federation, by their environment: also orphans."""
-        mark = f"FLWR_HOME={self.environment['FLWR_HOME']}".encode()
-        ids = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
-        return [process for process in ids if mark in _read(process, "environ").split(b"\0") and process != os.getpid()]
+        return marked(f"FLWR_HOME={self.environment['FLWR_HOME']}".encode())
 
     def kill(self, name: str) -> None:
         """Kill only this process with SIGKILL; its children live on, as after a real crash."""
@@ -212,6 +219,9 @@ class LocalFederation:
         for name in sorted(self.processes, key=lambda name: name == "superlink"):
             self.stop_one(name)
         self._end(self.left(), 2.0)
+        if self._watcher.stdin:
+            self._watcher.stdin.close()
+        self._watcher.wait()
 
     def _end(self, processes: list[int], seconds: float, own: subprocess.Popen[bytes] | None = None) -> None:
         """Send SIGTERM, and SIGKILL after these seconds; return when all processes have ended."""

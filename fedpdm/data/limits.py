@@ -1,0 +1,142 @@
+"""How much memory a packed file takes once it is unpacked: asked before, and held against a limit.
+
+A few hundred kilobytes of NPZ, Parquet or LibSVM can stand for gigabytes. All of the sizes here come from headers, or from one
+pass over the text, so asking costs little.
+"""
+
+import os
+import re
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from fedpdm.errors import DataError
+
+__all__ = ["memory_limit", "require_memory", "npz_bytes", "parquet_bytes", "libsvm_bytes"]
+
+VARIABLE = "FEDPDM_MEMORY"  # gigabytes
+SHARE = 0.5  # of the machine's memory that a table may take
+LEAST = 2**28  # bytes; a smaller limit would refuse tables of every day
+BYTES = 8  # of a number in memory
+
+
+def memory_limit() -> int:
+    """Return the most bytes that one table may take: half of the memory, or `FEDPDM_MEMORY` gigabytes.
+
+    Returns
+    -------
+    int
+        Bytes.
+    """
+    given = os.environ.get(VARIABLE)
+    if given is None:
+        return max(LEAST, int(SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
+    try:
+        return int(float(given) * 2**30)
+    except (ValueError, OverflowError):
+        raise DataError(f"Expected {VARIABLE}={given!r:.40} to be a number of gigabytes.") from None
+
+
+def require_memory(needed: int) -> None:
+    """Refuse a file that would take more memory than the limit.
+
+    Parameters
+    ----------
+    needed : int
+        Bytes of the unpacked file.
+
+    Raises
+    ------
+    DataError
+        With the two numbers, and the way out.
+    """
+    limit = memory_limit()
+    if needed > limit:
+        raise DataError(
+            f"it takes {needed / 2**30:.3g} GB of memory once it is unpacked, and the limit is {limit / 2**30:.3g} GB: give "
+            f"fewer rows or columns, or raise the limit (for instance {VARIABLE}={needed / 2**30 * 1.1:.3g})"
+        )
+
+
+def npz_bytes(path: Path) -> int:
+    """Return what the arrays of an NPZ file take, by their own headers and by the archive's list, whichever is more.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    int
+        Bytes.
+    """
+    with zipfile.ZipFile(path) as archive:
+        return sum(max(entry.file_size, _claimed(archive, entry)) for entry in archive.infolist())
+
+
+def _claimed(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> int:
+    """The bytes that an array's header claims; NumPy reserves them before it reads a value."""
+    with archive.open(entry) as file:
+        try:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(file)
+        except (ValueError, EOFError, struct.error):
+            return 0  # no array: NumPy refuses it
+    size = dtype.itemsize
+    for length in shape:
+        size *= int(length)
+    return size
+
+
+def parquet_bytes(path: Path) -> int:
+    """Return what a Parquet file takes: rows times columns of numbers, or its own size if that is more.
+
+    A page with one repeated value takes a few bytes for any number of rows, so the file's own sizes say too little.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    int
+        Bytes.
+    """
+    import polars as pl
+
+    frame = pl.scan_parquet(path)
+    columns = len(frame.collect_schema())
+    rows = int(frame.select(pl.len()).collect().item())
+    return max(rows * columns * BYTES, path.stat().st_size)
+
+
+def libsvm_bytes(path: Path) -> int:
+    """Return what a LibSVM file takes as a table: its rows times its largest index.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    int
+        Bytes.
+    """
+    rows = largest = 0
+    with path.open("rb") as file:
+        for line in file:
+            text = line.partition(b"#")[0]
+            if not text.strip():
+                continue
+            rows += 1
+            for index in re.findall(rb"(\d+):", text):
+                if len(index.lstrip(b"0")) > 18:
+                    raise DataError(f"row {rows} has the index {index.decode()[:30]}, which is no number of a column")
+                largest = max(largest, int(index))
+    return rows * (largest + 1) * BYTES

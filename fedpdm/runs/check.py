@@ -1,0 +1,119 @@
+"""Look at every file of a run folder: what is wrong, and what can be saved."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from fedpdm.data.schema import read_schema
+from fedpdm.errors import UserError
+from fedpdm.privacy.ledger import Ledger
+from fedpdm.runs.folder import RunFolder, read_models
+from fedpdm.runs.integrity import SUMS, changed_files, read_arrays, read_json
+
+__all__ = ["Finding", "check_ledger", "check_run", "looked_at"]
+
+
+class Finding(NamedTuple):
+    """What was found about one file."""
+
+    file: str
+    fault: str | None  # None: nothing is wrong
+    remedy: str = ""
+
+
+def looked_at(file: str, look: Callable[[], object], remedy: str) -> Finding:
+    """Look at a file; whatever goes wrong is the finding.
+
+    Parameters
+    ----------
+    file : str
+        Its name.
+    look : callable
+        Reads it and raises if it is broken.
+    remedy : str
+        What can be saved, or how to go on.
+
+    Returns
+    -------
+    Finding
+        The finding.
+    """
+    try:
+        look()
+    except UserError as error:
+        return Finding(file, str(error).rstrip("."), remedy)
+    except Exception as error:  # a file that was damaged on purpose may fail in any way; this command must not
+        return Finding(file, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", remedy)
+    return Finding(file, None)
+
+
+def check_run(path: Path) -> list[Finding]:
+    """Return a finding for every file of a run.
+
+    Parameters
+    ----------
+    path : Path
+        A run folder; nothing in it is changed.
+
+    Returns
+    -------
+    list of Finding
+        One finding per file.
+    """
+    folder = RunFolder(path)
+    over = folder.summary_path.is_file()
+    again = "the run is over, and its other files can be used" if over else "start a new run; nothing can be resumed"
+    retrain = "the run cannot be resumed with it: remove it, and `fedpdm run --resume` trains from the first round"
+    found = [looked_at("manifest.json", folder.config, again)]
+    if folder.schema_path.exists():
+        found.append(
+            looked_at("schema.toml", lambda: read_schema(folder.schema_path), "copy the schema that the run was given")
+        )
+    if folder.metrics_path.exists():
+        found.append(looked_at("metrics.jsonl", folder.rows, "the model can be used; curves of the report are lost"))
+    if folder.checkpoint_path.exists():
+        found.append(
+            looked_at("checkpoint.safetensors", lambda: read_arrays(folder.checkpoint_path, "see below", False), retrain)
+        )
+    if over or folder.model_path.exists():
+        found.append(
+            looked_at("model.safetensors", lambda: read_models(path), "train again with the settings of manifest.json")
+        )
+    if folder.clients_path.exists():
+        found.append(looked_at("clients.json", lambda: read_json(folder.clients_path, "see below"), "the model can be used"))
+    if over:
+        found.append(looked_at("summary.json", lambda: json.loads(folder.summary_path.read_bytes()), "the model can be used"))
+        if not (path / SUMS).is_file():
+            found.append(
+                Finding(SUMS, "it is missing: the run is of an earlier release", "nobody can tell whether files changed")
+            )
+    if (path / "ledger.sqlite").exists():
+        found.append(check_ledger(path))
+    known = {finding.file for finding in found if finding.fault}
+    for fault in changed_files(path):
+        name = fault.partition(" ")[0]
+        if name not in known:
+            found = [finding for finding in found if finding.file != name]
+            found.append(Finding(name, fault, "take it from a backup; what it says now is not what was measured"))
+    return found
+
+
+def check_ledger(path: Path) -> Finding:
+    """Return what is found about the ledger in a folder: its layout, its pages, and the hashes of all entries.
+
+    Parameters
+    ----------
+    path : Path
+        The folder of the ledger.
+
+    Returns
+    -------
+    Finding
+        The finding.
+    """
+
+    def look() -> None:
+        Ledger(path / "ledger.sqlite").close()
+
+    return looked_at("ledger.sqlite", look, "the budget counts as used up; `fedpdm flower ledger` has what an owner can do")
