@@ -14,7 +14,7 @@ import hashlib
 import json
 import secrets
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -155,7 +155,7 @@ def _scores(job: Job, tossed: Tossed, seen: list[Exchange], sigmas: dict[int, fl
     for exchange in seen:
         if exchange.round not in sigmas:
             continue
-        work = Work(job, Request("train", job.digest, exchange.round, 0, "", exchange.request))
+        work = Work(job, Request("train", job.digest, exchange.round, 0, "", exchange.request, exchange.standard))
         base = _message(work, _without(own, canaries), exchange)
         moves = np.stack([_message(work, _without(own, np.delete(canaries, j)), exchange) - base for j in range(len(canaries))])
         told = work.read(exchange.answer) - base - moves.sum(axis=0) / 2
@@ -168,9 +168,9 @@ def _message(work: Work, own: ClientExamples, exchange: Exchange) -> np.ndarray:
 
 
 def _without(own: ClientExamples, rows: np.ndarray) -> ClientExamples:
-    features: Any = own.features.copy()
-    features[rows] = 0.0
-    return own._replace(features=features)
+    features, weights = own.features.copy(), own.weights.copy()
+    features[rows], weights[rows] = 0.0, 0.0
+    return own._replace(features=features, weights=weights)
 
 
 def _checksum(path: Path) -> str:

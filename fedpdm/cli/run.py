@@ -133,6 +133,7 @@ def _size(count: int) -> str:
 def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None = None) -> None:
     """Print the results in a few lines."""
     from fedpdm.metrics.words import metric_lines
+    from fedpdm.runs.folder import RunFolder
 
     page = path / "report.html"
     if as_json:
@@ -149,7 +150,8 @@ def _report(path: Path, summary: dict[str, Any], as_json: bool, note: str | None
             f"{summary[f'test_{name}_averaged']:.4f} (tail average); "
             f"{summary['nonzero_fraction']:.1%} of the weights are non-zero."
         )
-        for line in metric_lines(summary.get("metrics")):
+        averaged = RunFolder(path).config().metrics.released == "averaged"
+        for line in metric_lines(summary.get("metrics_averaged" if averaged else "metrics")):
             print(line)
     print(
         f"{summary['rounds']} rounds in {summary['seconds']:.1f} s (compiling: {summary['compile_seconds']:.1f} s); "

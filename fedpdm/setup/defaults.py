@@ -49,7 +49,7 @@ def sizes_of(federation: Federation) -> Sizes:
     return Sizes(federation.slots.astype(float), federation.features.shape[2], federation.classes)
 
 
-def signal(sizes: Sizes, epsilon: float, delta: float, relation: str = "add-remove") -> float:
+def signal(sizes: Sizes, epsilon: float, delta: float, relation: str = "add-remove", clients_per_unit: int = 1) -> float:
     r"""Return the signal $S = \mu / (m \sqrt{\sum_i w_i^2/n_i^2})$: the information of the rows relative to the noise.
 
     $\mu$ is that of the whole budget, m the number of features, $w_i$ are the clients' shares, $n_i$ their rows. For one client
@@ -61,13 +61,15 @@ def signal(sizes: Sizes, epsilon: float, delta: float, relation: str = "add-remo
         The public sizes.
     epsilon, delta, relation
         The budget.
+    clients_per_unit : int
+        The most clients with rows of one person: they share the budget.
 
     Returns
     -------
     float
         S.
     """
-    mu = gdp_mu(epsilon, delta) / (2 if relation == "replace-one" else 1)
+    mu = gdp_mu(epsilon, delta) / (2 if relation == "replace-one" else 1) / math.sqrt(clients_per_unit)
     weights = precisions(sizes.rows, sizes.classes * sizes.features, mu)
     weights = weights / weights.sum()
     return mu / (math.sqrt(float((weights**2 / sizes.rows**2).sum())) * sizes.features)
@@ -121,7 +123,7 @@ def by_rule(config: Config, sizes: Sizes, cost: Cost | None = None) -> Config:
         return config
     left = after_schema(config, cost).privacy
     assert left.epsilon is not None
-    found = signal(sizes, left.epsilon, left.delta, left.relation)
+    found = signal(sizes, left.epsilon, left.delta, left.relation, left.clients_per_unit)
     sections = {}
     for name, values in rule(found, _bounded_loss(config)).items():
         section = getattr(config, name)
@@ -181,11 +183,16 @@ def warning(config: Config, federation: Federation) -> str | None:
         return None
     labels = federation.label_counts.sum(axis=0)
     rarest = float(labels.min() / labels.sum()) if len(labels) else None
-    return verdict(sizes_of(federation), p.epsilon, p.delta, p.relation, rarest)
+    return verdict(sizes_of(federation), p.epsilon, p.delta, p.relation, rarest, p.clients_per_unit)
 
 
 def verdict(
-    sizes: Sizes, epsilon: float, delta: float, relation: str = "add-remove", rarest: float | None = None
+    sizes: Sizes,
+    epsilon: float,
+    delta: float,
+    relation: str = "add-remove",
+    rarest: float | None = None,
+    clients_per_unit: int = 1,
 ) -> str | None:
     """Return a sentence about a budget that is too small for these sizes, with one that would be enough.
 
@@ -197,6 +204,8 @@ def verdict(
         The budget.
     rarest : float, optional
         The share of the rarest class, as far as it is known; None: the classes count as equally large.
+    clients_per_unit : int
+        As in `signal`.
 
     Returns
     -------
@@ -205,7 +214,7 @@ def verdict(
     """
 
     def found(epsilon: float) -> float:
-        return weighed(signal(sizes, epsilon, delta, relation), rarest, sizes.classes)
+        return weighed(signal(sizes, epsilon, delta, relation, clients_per_unit), rarest, sizes.classes)
 
     now, enough = found(epsilon), epsilon
     rare = ""
@@ -221,7 +230,7 @@ def verdict(
     how = (
         "the model may learn nothing: expect an AUC near 0.5 and an accuracy at or below the majority rate"
         if now < TOO_LITTLE
-        else "accuracy may not beat the majority rate, and the AUC is clearly below that without noise"
+        else "the AUC is clearly below that without noise, and accuracy may not beat the majority rate"
     )
     limit = TOO_LITTLE if now < TOO_LITTLE else ENOUGH
     return (

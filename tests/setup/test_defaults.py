@@ -108,3 +108,8 @@ def test_the_command_line_plans_for_a_table():
     assert told["signal"] < 3
     assert "Enough would be" in told["warning"]
     assert told["settings"]["privacy.mode"] == "linearised"
+
+
+def test_persons_at_several_clients_share_the_budget():
+    sizes = Sizes(np.full(10, 500.0), 20)
+    assert signal(sizes, 1.0, 1e-5, clients_per_unit=4) < 0.55 * signal(sizes, 1.0, 1e-5)

@@ -25,6 +25,7 @@ class Exchange(NamedTuple):
     request: bytes
     state: list[np.ndarray]
     answer: bytes
+    standard: bytes = b""  # the means that rows were standardised by
 
 
 def keep_exchange(folder: Path, request: Request, state: list[np.ndarray], answer: bytes) -> None:
@@ -39,7 +40,8 @@ def keep_exchange(folder: Path, request: Request, state: list[np.ndarray], answe
     """
     content = io.BytesIO()
     leaves: dict[str, Any] = {f"state{place:03d}": leaf for place, leaf in enumerate(state)}
-    np.savez(content, request=_bytes(request.vectors), answer=_bytes(answer), **leaves)
+    sent: dict[str, Any] = {"request": _bytes(request.vectors), "standard": _bytes(request.standard)}
+    np.savez(content, answer=_bytes(answer), **sent, **leaves)
     path = folder / FOLDER / f"{request.job[:32]}-{request.round:010d}.npz"
     path.parent.mkdir(mode=0o700, exist_ok=True)
     atomic_write(path, content.getvalue())
@@ -64,7 +66,8 @@ def exchanges(folder: Path, digest: str) -> list[Exchange]:
     for path in sorted((folder / FOLDER).glob(f"{digest[:32]}-*.npz")):
         with np.load(path, allow_pickle=False) as arrays:
             state = [arrays[name] for name in sorted(arrays.files) if name.startswith("state")]
-            found.append(Exchange(int(path.stem[33:]), arrays["request"].tobytes(), state, arrays["answer"].tobytes()))
+            sent = {name: arrays[name].tobytes() for name in ("request", "answer", "standard") if name in arrays.files}
+            found.append(Exchange(int(path.stem[33:]), state=state, **sent))
     return found
 
 
