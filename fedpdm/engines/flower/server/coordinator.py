@@ -14,13 +14,11 @@ import numpy as np
 
 from fedpdm.compression.links import Downlink, first_downlink, send_down, shared_support
 from fedpdm.compression.messages import Received, encode_broadcast, receive
-from fedpdm.data.datasets import DATASETS
-from fedpdm.data.rows import input_names
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Reply, Request
 from fedpdm.engines.flower.server.evaluations import Evaluations
 from fedpdm.engines.flower.server.replies import NodeAnswer, valid_replies
-from fedpdm.engines.flower.server.run_folder import NOISE_NOTES, describe_asked
+from fedpdm.engines.flower.server.run_folder import NOISE_NOTES, describe_asked, names_of
 from fedpdm.engines.flower.server.standard import Standards
 from fedpdm.engines.flower.server.state import CoordinatorState, Sizes
 from fedpdm.engines.simulation.measures import (
@@ -41,7 +39,7 @@ from fedpdm.privacy.accounting import compose_gdp, effective_multiplier, gdp_eps
 from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import server_round, travel_at
 from fedpdm.runs.folder import RunFolder
-from fedpdm.runs.record import ModelNames, RunRecord
+from fedpdm.runs.record import RunRecord
 from fedpdm.setup.shares import precisions
 
 __all__ = ["Coordinator"]
@@ -307,10 +305,3 @@ def shares_of(job: Job) -> np.ndarray | None:
         return None
     known = slots if plan is None else precisions(slots, job.shape[0] * job.shape[1], plan.training_mu())
     return (known / known.sum()).astype(np.float32)
-
-
-def names_of(job: Job) -> ModelNames:
-    """Return the meaning of the model's rows and columns, and whether new rows of a table can be encoded."""
-    name = job.config.data.name
-    known = job.table is not None or (name in DATASETS and tuple(job.features) == input_names(name, None))
-    return ModelNames(tuple(job.classes), job.feature_names, job.table, known)

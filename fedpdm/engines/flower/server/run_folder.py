@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from fedpdm.data.datasets import DATASETS
+from fedpdm.data.rows import input_names
 from fedpdm.engines.flower.job import Job, job_toml
 from fedpdm.engines.simulation.measures import TestSet, label_counts
 from fedpdm.errors import ConfigError
 from fedpdm.runs.folder import RunFolder, atomic_write
+from fedpdm.runs.record import ModelNames
 from fedpdm.runs.simulated_ledger import client_name
 
-__all__ = ["NOISE_NOTES", "describe_asked", "open_run"]
+__all__ = ["NOISE_NOTES", "describe_asked", "open_run", "names_of"]
 
 NOISE_NOTES = {
     "secure": (
@@ -88,3 +91,21 @@ def describe_asked(
     ]
     tested = {} if test is None else label_counts(np.asarray(test.labels), classes)
     return {"note": CLIENTS_NOTE, **tested, "clients": clients}
+
+
+def names_of(job: Job) -> ModelNames:
+    """Return the meaning of the model's rows and columns, and whether new rows of a table can be encoded.
+
+    Parameters
+    ----------
+    job : Job
+        The job.
+
+    Returns
+    -------
+    ModelNames
+        The names.
+    """
+    name = job.config.data.name
+    known = job.table is not None or (name in DATASETS and tuple(job.features) == input_names(name, None))
+    return ModelNames(tuple(job.classes), job.feature_names, job.table, known)
