@@ -35,7 +35,7 @@ class Examples(NamedTuple):
     def rows(self, index: Array) -> tuple[Array, Array]:
         return self.features[self.client, index], self.labels[self.client, index]
 
-    def of_rows(self) -> tuple[Array | None, ...]:
+    def of_rows(self) -> tuple[Any, ...]:
         """What objectives and gradients are computed from."""
         return self.features, self.labels, self.sizes, self.weights, self.persons
 
