@@ -37,16 +37,18 @@ def demo(
 
     Example:  fedpdm flower demo --nodes 4 --out runs/federation
     """
-    _say("Loading fedpdm and Flower.")
     _require_flower()
-    from fedpdm.engines.flower.cohort.demo import run_cohort_demo
-    from fedpdm.engines.flower.processes.demo import DEMO_DATA, run_demo
+    from fedpdm.engines.flower.processes.demo_data import DEMO_DATA
 
     if data not in DEMO_DATA:
         raise ConfigError(f"Unknown --data {data!r}: choose one of {', '.join(DEMO_DATA)}.")
     folder = out or Path("runs") / f"flower-{datetime.now():%Y%m%d-%H%M%S}"
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty: choose another --out.")
+    _say("Loading fedpdm and Flower.")
+    from fedpdm.engines.flower.cohort.demo import run_cohort_demo
+    from fedpdm.engines.flower.processes.demo import run_demo
+
     try:
         common: dict[str, Any] = {"epsilon": epsilon, "data_dir": data_dir, "say": _say}
         if cohort:

@@ -9,19 +9,14 @@ from typing import Any
 from fedpdm.engines.flower.client.approve import approve
 from fedpdm.engines.flower.client.policy import load_policy
 from fedpdm.engines.flower.init import job_from, write_job
+from fedpdm.engines.flower.processes.demo_data import DEMO_DATA
 from fedpdm.engines.flower.processes.launch import LocalFederation, leave_on_sigterm
 from fedpdm.errors import UserError
 from fedpdm.runs.progress import Progress
 
-__all__ = ["DEMO_DATA", "run_demo"]
+__all__ = ["run_demo"]
 
 LOOK_SECONDS = 10.0
-
-# Settings that were tuned for these data sets in simulation
-DEMO_DATA: dict[str, dict[str, Any]] = {
-    "digits": {"data.scaling": "unit", "data.partition": "iid", "algorithm.rho": 0.05},
-    "mnist": {"data.scaling": "blurred", "data.partition": "iid", "algorithm.rho": 0.005},
-}
 
 
 def run_demo(

@@ -1,0 +1,11 @@
+"""The data sets of the demo. Nothing is imported here, so that a wrong name is reported at once."""
+
+from typing import Any
+
+__all__ = ["DEMO_DATA"]
+
+# Settings that were tuned for these data sets in simulation
+DEMO_DATA: dict[str, dict[str, Any]] = {
+    "digits": {"data.scaling": "unit", "data.partition": "iid", "algorithm.rho": 0.05},
+    "mnist": {"data.scaling": "blurred", "data.partition": "iid", "algorithm.rho": 0.005},
+}
