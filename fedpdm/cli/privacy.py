@@ -164,7 +164,7 @@ def spent(
         print(f"{account['name']:{width}}{account['releases']:9d}{account['epsilon_spent']:15.4g}{left:9.3f}")
     print(
         f"Worst: {worst['name']} with epsilon = {worst['epsilon_spent']:.4g} of {worst['epsilon']:g} "
-        f"(delta = {worst['delta']:g}, {worst['relation']} of one example)."
+        f"(delta = {worst['delta']:g}, {worst['relation']} of {worst.get('unit', 'one example')})."
     )
 
 

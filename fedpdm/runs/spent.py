@@ -51,7 +51,8 @@ def _asked(folder: RunFolder) -> list[dict[str, Any]]:
         raise UserError(f"The deployed run in {folder.path} is not finished: its server has not written its requests yet.")
     if summary["mechanism"] != "sound" or summary["epsilon"] is None:
         raise UserError(f"Nothing is guaranteed about the run in {folder.path}: {summary['guarantee']}")
-    delta, relation, budget = summary["delta"], summary["relation"], folder.config().privacy.epsilon or 0.0
+    delta, relation = summary["delta"], summary["relation"]
+    budget = summary.get("epsilon_of_job") or folder.config().privacy.epsilon or 0.0  # older runs lack the first
     accounts = []
     for client in json.loads(folder.clients_path.read_bytes())["clients"]:
         spent = client["epsilon_at_most"]
@@ -62,6 +63,7 @@ def _asked(folder: RunFolder) -> list[dict[str, Any]]:
                 "epsilon": budget,
                 "delta": delta,
                 "relation": relation,
+                "unit": summary["unit"],
                 "releases": min(client["asked"], summary["participations"]),
                 "epsilon_spent": spent,
                 "epsilon_left": max(budget - spent, 0.0),

@@ -13,11 +13,12 @@ from fedpdm.cli.main import app
 from fedpdm.compression.wire import decode, encode, make_part
 from fedpdm.config import load_config
 from fedpdm.data.schema import Category, Number, Schema, to_toml
-from fedpdm.engines.flower.client.approve import check_fit, explain, job_epsilon
+from fedpdm.engines.flower.client.approve import check_fit, explain
 from fedpdm.engines.flower.client.client import Node, answer
 from fedpdm.engines.flower.client.node_data import NodeSource, load_examples
 from fedpdm.engines.flower.client.standard import release_means
 from fedpdm.engines.flower.client.work import Work
+from fedpdm.engines.flower.cost import job_epsilon
 from fedpdm.engines.flower.init import job_from
 from fedpdm.engines.flower.job import Evaluation, Job
 from fedpdm.engines.flower.protocol import Request
@@ -161,7 +162,10 @@ def test_the_deployed_model_takes_rows_and_tells_its_figures(
     app(["report", str(run), "--out", str(folder / "r.html")], standalone_mode=False)
     assert "Balanced accuracy" in (folder / "r.html").read_text()
     app(["privacy", "spent", str(run)], standalone_mode=False)
-    assert "client-2" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "client-2" in said
+    assert f"of {job_epsilon(job):g} " in said, "the whole job: training and evaluations"
+    assert "of all rows of one patient" in said
     assert read_accounts(run)[1][0]["epsilon_spent"] == pytest.approx(summary["epsilon"], rel=1e-9)
     released = summary["metrics_averaged"]  # the model of the preset is the averaged one, and it is what clients evaluate
     assert released["rows"] == pytest.approx(0.3 * sum(PERSONS), abs=15), "persons count, not rows"

@@ -7,35 +7,11 @@ from fedpdm.engines.flower.client.held_jobs import check_whole, hold
 from fedpdm.engines.flower.client.node_data import NodeSource, check_schema, load_examples
 from fedpdm.engines.flower.client.policy import Policy
 from fedpdm.engines.flower.client.store import open_store
+from fedpdm.engines.flower.cost import job_epsilon
 from fedpdm.engines.flower.job import Job
 from fedpdm.errors import UserError
-from fedpdm.privacy.accounting import compose_gdp, effective_multiplier, gdp_epsilon
 
-__all__ = ["approve", "explain", "job_epsilon"]
-
-
-def job_epsilon(job: Job) -> float | None:
-    """Return the cost of a whole job for one client that takes part as often as the job allows.
-
-    Parameters
-    ----------
-    job : Job
-        The job.
-
-    Returns
-    -------
-    float or None
-        Epsilon; None: there is no guarantee.
-    """
-    config, plan = job.config, job.setup[1]
-    if plan is None or job.noise != "secure":
-        return None
-    releases = [plan.cost_multiplier()] * plan.participations
-    if plan.standard_multiplier:
-        releases.append(plan.standard_cost_multiplier())
-    if job.evaluation is not None:
-        releases += [job.evaluation.cost_multiplier(config)] * len(job.evaluation.rounds(config.rounds.total))
-    return gdp_epsilon(compose_gdp(effective_multiplier(z, plan.relation) for z in releases), plan.delta)
+__all__ = ["approve", "explain"]
 
 
 def explain(job: Job, client: int | None = None) -> list[str]:

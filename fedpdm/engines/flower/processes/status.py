@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from fedpdm.engines.flower.client.approve import job_epsilon
 from fedpdm.engines.flower.client.books import BudgetClosed, open_ledger
 from fedpdm.engines.flower.client.client import SUFFIXES
 from fedpdm.engines.flower.client.held_jobs import held_digests, held_job
 from fedpdm.engines.flower.client.node_data import beyond_slots
 from fedpdm.engines.flower.client.store import Kept, open_store
+from fedpdm.engines.flower.cost import job_epsilon
 from fedpdm.engines.flower.job import Job
 from fedpdm.errors import UserError
 from fedpdm.privacy.accounting import compose_gdp, effective_multiplier, gdp_epsilon

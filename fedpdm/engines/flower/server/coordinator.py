@@ -14,6 +14,7 @@ import numpy as np
 
 from fedpdm.compression.links import Downlink, first_downlink, send_down, shared_support
 from fedpdm.compression.messages import Received, encode_broadcast, receive
+from fedpdm.engines.flower.cost import job_epsilon
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Reply, Request
 from fedpdm.engines.flower.server.evaluations import Evaluations
@@ -291,6 +292,7 @@ class Coordinator:
         epsilon, protected = self._epsilon_at_most(plan, int(jnp.max(self.state.asked))), self.noise == "secure"
         return {
             "epsilon": epsilon if protected else None,
+            "epsilon_of_job": job_epsilon(self.job),
             "delta": plan.delta,
             **plan.terms(),
             "refused_participations": int(jnp.sum(self.state.asked) - jnp.sum(self.state.used)),
