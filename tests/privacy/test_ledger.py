@@ -82,7 +82,9 @@ def test_recorded_releases_never_compose_to_more_than_the_budget(tmp_path_factor
 def test_a_refusal_names_the_numbers_and_leaves_nothing(ledger):
     ledger.spend("a", 0, 1.0, 5.0, "note", "job")
     before = ledger.rows()
-    with pytest.raises(BudgetExceeded, match=r"spent epsilon=0\.\d+ of 1 \(delta=1e-05, add-remove\) in 1 releases; .* makes"):
+    with pytest.raises(
+        BudgetExceeded, match=r"spent epsilon=0\.\d+ of 1 \(delta=1e-05, add-remove\) in 1 releases; .* would make"
+    ):
         ledger.spend("a", 1, 1.0, 0.5, "note", "job")
     assert ledger.rows() == before
     assert ledger.spend("a", 1, 1.0, 50.0, "note", "job").round == 1  # a smaller one still fits
