@@ -164,7 +164,7 @@ def plugged(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
             "the option 'rho' of 'mine' differently",
         ),
         (PenaltyChoice("mine", "mine", "nowhere:mine", (Option("beta", 3.0, ""),)), "'beta' has the name of another setting"),
-        ("mine", "to be one of AlgorithmChoice"),
+        ("mine", "to be one of FeatureMapChoice, .*AlgorithmChoice"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused_and_leave_nothing_behind(row, words):

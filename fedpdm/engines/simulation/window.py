@@ -139,12 +139,10 @@ class Window:
 
     def _on_device(self, clients: Any) -> DeviceData:
         federation = self.federation
-        data = DeviceData(
-            federation.features, federation.labels, federation.sizes, self.shares, federation.weights, federation.persons
-        )
+        rows = federation.features, federation.labels, federation.sizes, self.shares, federation.weights, federation.persons
         if isinstance(federation.features, Ragged) and not self._pads():
-            return self._without_padding(data)
-        return everywhere(DeviceData(*(None if a is None else jnp.asarray(a[clients]) for a in data)), self.mesh)
+            return self._without_padding(DeviceData(*rows))
+        return everywhere(DeviceData(*(None if a is None else jnp.asarray(a[clients]) for a in rows)), self.mesh)
 
     def _pads(self) -> bool:
         """Whether clients of unequal sizes must be padded: where several are computed at once, or only some are there."""
