@@ -52,7 +52,7 @@ def run_demo(
     """
     leave_on_sigterm()
     folder = folder.absolute()
-    say(f"Making the job: {nodes} clients, {data}, {rounds} rounds, epsilon {epsilon:g}.")
+    say(f"Making the job: {nodes} clients, {data}, {rounds} rounds.")
     job = job_from("demo", _settings(nodes, data, rounds, epsilon), slots=None, data_dir=data_dir)
     path = write_job(folder / "job", job, out=str(folder / "run"), data_dir=data_dir)
     policy = path.parent / "policy.toml"
