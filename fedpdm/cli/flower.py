@@ -292,7 +292,8 @@ def status(
     else:
         print(
             f"Budget: epsilon = {budget['epsilon_spent']:.4g} of {budget['epsilon']:g} spent in {budget['releases']} releases, "
-            f"{budget['epsilon_left']:.4g} left (delta = {budget['delta']:g}, {budget['relation']} of one example)."
+            f"{budget['epsilon_left']:.4g} left (delta = {budget['delta']:g}, {budget['relation']} of one example, "
+            "or of all rows of one unit in a job with a unit column)."
         )
     for word in report["words"]:
         print(f"Accepted {_when(word['at'])}: {word['reason']}")
