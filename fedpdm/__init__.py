@@ -13,10 +13,9 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from fedpdm.errors import require_extra
-from fedpdm.version import __version__
 
 if TYPE_CHECKING:
-    from fedpdm.algorithms import LocalPlan, fedavg, feddyn, fedpdm, fedprox, scaffold
+    from fedpdm.algorithms import LocalPlan, afedpd, fedavg, feddr, feddyn, fedpdm, fedprox, scaffold
     from fedpdm.choices import (
         AlgorithmChoice,
         CommandChoice,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from fedpdm.rounds import Setup
     from fedpdm.runs.finished import FinishedRun
     from fedpdm.training import train
+    from fedpdm.version import __version__
 
 __all__ = [
     "LocalPlan",
@@ -51,6 +51,8 @@ __all__ = [
     "fedprox",
     "scaffold",
     "feddyn",
+    "feddr",
+    "afedpd",
     "fedpdm",
     "AlgorithmChoice",
     "CommandChoice",
@@ -86,7 +88,7 @@ __all__ = [
 
 # Where each name lives. A name is imported when it is first used, so that `fedpdm --help` does not wait for JAX.
 _HOMES = {
-    "fedpdm.algorithms": ("LocalPlan", "fedavg", "fedprox", "scaffold", "feddyn", "fedpdm"),
+    "fedpdm.algorithms": ("LocalPlan", "fedavg", "fedprox", "scaffold", "feddyn", "feddr", "afedpd", "fedpdm"),
     "fedpdm.choices": (
         "AlgorithmChoice",
         "CommandChoice",
@@ -114,6 +116,7 @@ _HOMES = {
     "fedpdm.rounds": ("Setup",),
     "fedpdm.runs.finished": ("FinishedRun",),
     "fedpdm.training": ("train",),
+    "fedpdm.version": ("__version__",),  # it is looked up among all installed packages
 }
 
 if importlib.util.find_spec("sklearn") is None:  # `from fedpdm import *` takes what there is

@@ -55,4 +55,6 @@ def require_extra(module: str, extra: str, purpose: str) -> None:
         raise UserError(f"{purpose} needs the package {_PACKAGES.get(module, module)}: pip install 'fedpdm[{extra}]'.")
 
 
-_PACKAGES = {"sklearn": "scikit-learn", "flwr": "Flower"}  # packages whose name differs from their module
+# packages whose name differs from their module
+_PACKAGES = {"sklearn": "scikit-learn", "flwr": "Flower", "PIL": "Pillow"}
+_PACKAGES |= {"onnxruntime_extensions": "onnxruntime-extensions"}

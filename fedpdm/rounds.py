@@ -8,6 +8,7 @@ All three are pure. The simulator maps `client_round` over clients; a deployment
 from (seed, round, client), so a result does not depend on the engine.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -17,13 +18,14 @@ from jax import Array
 from fedpdm.algorithms.base import Algorithm, Broadcast, Reports
 from fedpdm.algorithms.local import Examples, LocalInfo, LocalPlan, solve, step_size_at, travel
 from fedpdm.compression.links import Links, Packed, pack, select
+from fedpdm.privacy.band import Band
 from fedpdm.privacy.mechanism import Mechanism, Release, Released, no_privacy
 from fedpdm.problem import penalties
 from fedpdm.problem.losses import restricted
 from fedpdm.problem.objective import Problem, concave_gradient
 
 __all__ = ["Setup", "ClientResult", "Solved", "Stage", "client_round", "cohort_round", "open_cohort", "server_round"]
-__all__ += ["client_key", "message_noise", "solve_locally", "travel_at"]
+__all__ += ["client_key", "make_message", "message_noise", "solve_locally", "travel_at"]
 
 
 class Setup(NamedTuple):
@@ -34,6 +36,7 @@ class Setup(NamedTuple):
     local: LocalPlan
     privacy: Mechanism = no_privacy()
     links: Links = Links()
+    band: Band | None = None  # what the server holds messages against; None: nothing
 
 
 class ClientResult(NamedTuple):
@@ -145,7 +148,7 @@ def solve_locally(
     return Solved(x, info, release, step_cost, choice_key)
 
 
-def _make_message(
+def make_message(
     setup: Setup,
     state: Any,
     broadcast: Broadcast,
@@ -154,7 +157,22 @@ def _make_message(
     solution: Released,
     support: Array | None,
 ) -> ClientResult:
-    """Run the part of a round after the boundary. Only the paper's mechanism uses private values of `solved`."""
+    """Run the part of a round after the boundary. Only the paper's mechanism uses private values of `solved`.
+
+    Parameters
+    ----------
+    setup, state, broadcast, round_index, support
+        As in `client_round`.
+    solved : Solved
+        What the boundary got.
+    solution : Released
+        The local solution behind the boundary.
+
+    Returns
+    -------
+    ClientResult
+        The client's next state and its message.
+    """
     algorithm, privacy = setup.algorithm, setup.privacy
     x = solution.value if support is None else jnp.where(support, solution.value, broadcast.x0)
     steps = jnp.int32(setup.local.steps) if privacy.mechanism == "sound" else solved.info.steps
@@ -238,7 +256,7 @@ def client_round(
     # The privacy boundary of the sound mechanism: the code below this line uses released values only.
     solution = setup.privacy.release(solved.x, solved.release)
     solved = solved._replace(x=solution.value)
-    return stage("message", _make_message)(setup, state, broadcast, round_index, solved, solution, support)
+    return stage("message", make_message)(setup, state, broadcast, round_index, solved, solution, support)
 
 
 def cohort_round(
@@ -250,6 +268,7 @@ def cohort_round(
     round_index: Array | int,
     keys: Array,
     support: Array | None = None,
+    tamper: Callable[[Array, Array], Array] | None = None,
 ) -> ClientResult:
     """Run the round of a cohort whose members share the noise.
 
@@ -265,6 +284,8 @@ def cohort_round(
         Which members take part, and the key of each.
     state, broadcast, round_index, support
         Of the cohort, as in `client_round`.
+    tamper
+        `(contribution, member) -> contribution`, for simulated attackers inside the sum.
 
     Returns
     -------
@@ -281,6 +302,7 @@ def cohort_round(
         solved = solve_locally(setup, own, state, broadcast, round_index, key, support)
         # units, not rows: the bound of a contribution counts units
         moved, weight = sums.contribution(solved.x - x0, own.slots, solved.release)
+        moved = moved if tamper is None else tamper(moved, client)
         # The privacy boundary of secure sums: a member's solution leaves as its share, and others see only the sum.
         share = sums.share(_gathered(moved, chosen), solved.release)
         words = words + jnp.where(here, share, jnp.uint32(0))
@@ -340,7 +362,7 @@ def open_cohort(
     opened, chosen, x0 = sums.opened(words, *of, public.release), _chosen(setup, support), broadcast.x0
     moved = opened.value if chosen is None else jnp.zeros(x0.size).at[chosen].set(opened.value)
     solution = opened._replace(value=x0 + moved.reshape(x0.shape) + public.x)
-    return _make_message(setup, state, broadcast, round_index, public._replace(x=solution.value), solution, support)
+    return make_message(setup, state, broadcast, round_index, public._replace(x=solution.value), solution, support)
 
 
 def server_round(setup: Setup, server_state: Any, broadcast: Broadcast, reports: Reports) -> Any:

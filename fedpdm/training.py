@@ -6,6 +6,7 @@ from typing import Any
 
 from fedpdm.config import Config
 from fedpdm.data.federation import Federation
+from fedpdm.engines.simulation.hosts import is_first
 from fedpdm.problem.penalties import Penalty
 from fedpdm.report import write_report
 from fedpdm.runs.finished import FinishedRun
@@ -68,6 +69,6 @@ def train(
     """
     options: dict[str, Any] = {"federation": federation, "loss": loss, "penalty": penalty, "data_dir": data_dir}
     run = train_in_folder(config, out, resume=resume, progress=progress, track=track, **options)
-    if report:
+    if report and is_first():
         write_report([run.folder])
     return run

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,7 +22,16 @@ from fedpdm.data import Federation, federation_from_arrays  # noqa: E402
 
 settings.register_profile("any-machine", deadline=None)  # a busy machine may take its time
 settings.load_profile("any-machine")
-collect_ignore = ["toy_package"]  # a package of another author, which `test_add_your_own.py` installs
+collect_ignore = ["toy_package"]  # a package of another author, which `choices/test_add_your_own.py` installs
+# Files with few tests that take minutes, most of it spent on waiting for processes. They begin first, beside everything else.
+LONG = ("test_flower_processes.py", "test_examples.py", "test_flower_cli.py", "test_package.py", "test_tables_benchmark.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long files first, then those with the most tests. Without this, xdist leaves one worker with the longest file."""
+    tests = Counter(item.path for item in items)
+    rank = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: (rank.get(item.path.name, len(LONG)), -tests[item.path]))  # stable: a file keeps its order
 
 
 def random_federation(sizes: list[int], features: int = 5, classes: int = 3, seed: int = 0) -> Federation:
@@ -38,7 +48,7 @@ def random_federation(sizes: list[int], features: int = 5, classes: int = 3, see
 def fedpdm(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command in a process."""
     return subprocess.run(
-        [sys.executable, "-m", "fedpdm.cli.main", *arguments], capture_output=True, text=True, timeout=300, cwd=cwd
+        [sys.executable, "-m", "fedpdm.cli.main", *arguments], capture_output=True, text=True, timeout=900, cwd=cwd
     )
 
 

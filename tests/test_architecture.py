@@ -19,7 +19,7 @@ LEVELS = (
     ("data", "problem", "compression"),
     ("privacy", "algorithms", "theory"),
     ("rounds", "secure_sums"),
-    ("setup",),
+    ("setup", "hostile"),
     ("engines.simulation",),
     ("runs",),
     ("engines.flower",),
@@ -91,6 +91,19 @@ def test_at_most_ten_modules_are_at_the_root():
 def test_the_map_in_the_documentation_shows_every_edge():
     page = PAGE.read_text(encoding="utf-8")
     assert with_map(page) == page, "the map is out of date: run `python tests/test_architecture.py`"
+
+
+def test_the_tests_mirror_the_rooms():
+    """Every room with more than one module has a folder of tests."""
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py") if len(list(path.parent.rglob("*.py"))) > 1}
+    folders = {path.parent.name for path in (REPOSITORY / "tests").glob("*/test_*.py")}
+    assert rooms - folders == set()
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """pytest imports them by their bare names, and stops at the second."""
+    names = [path.name for path in (REPOSITORY / "tests").rglob("test_*.py")]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []
 
 
 if __name__ == "__main__":

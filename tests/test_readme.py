@@ -76,7 +76,7 @@ def test_command_works(folder, page, words):
     words, target = (words[: words.index(">")], words[-1]) if ">" in words else (words, None)
     program = {"fedpdm": ["-m", "fedpdm.cli.main"], "python": []}[words[0]]
     command = [sys.executable, *program, *words[1:]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=folder)
     assert done.returncode == 0, done.stderr
     if target:
         (folder / target).write_text(done.stdout)
@@ -99,7 +99,7 @@ def test_long_command_is_spelt_right(page, words):
 
 @pytest.mark.parametrize(("page", "code"), PYTHON, ids=[page.stem for page, _ in PYTHON])
 def test_python_runs(page, code, tmp_path):
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     if found := re.search(r"test accuracy (0\.\d+)", done.stdout):
         assert float(found[1]) > 0.9

@@ -68,6 +68,16 @@ def test_a_function_without_sections_is_found():
     assert missing(node) == ["the parameter y"]
 
 
+def test_no_two_classes_have_one_name():
+    """Each algorithm names its own states `ClientState` and `ServerState`, as docs/developer/add-an-algorithm.md shows."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not (path.parent.name == "algorithms" and node.name.endswith("State")):
+                found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
 def test_sentences_are_plain():
     """docs/developer/style.md names these words as bad examples; results are written by studies."""
     pages = [page for page in DOCS.rglob("*.md") if page.name != "style.md" and "results" not in page.parts]

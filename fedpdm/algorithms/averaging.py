@@ -87,4 +87,14 @@ def _averaging(name: str, weight: float, aggregate: Aggregator) -> Algorithm:
     def server_update(state: ServerState, reports: Reports, penalty: Penalty) -> ServerState:
         return ServerState(penalty.prox(aggregate(reports.messages, reports.arrived(), reports.shares), reports.travel))
 
-    return Algorithm(name, weight, init_client, init_server, linear_term, client_update, server_update)
+    return Algorithm(
+        name,
+        weight,
+        init_client,
+        init_server,
+        linear_term,
+        client_update,
+        server_update,
+        solution=lambda message, state, broadcast: message,
+        told=lambda state, broadcast, message: (),
+    )

@@ -81,6 +81,15 @@ class Algorithm(NamedTuple):
         alone.
     whole_table
         `server_update` reads every row of the server's table, not only those of the participants.
+    solution
+        `(message, client_state, broadcast) -> the local solution x` that the message was made of, or None. Without it the
+        server cannot compare messages with those of honest clients.
+    told
+        `(client_state, broadcast, message) -> client_state`: the client's next state, from its message alone. It goes with
+        `solution`.
+    placed
+        `(server_state, x0, gradients, mean) -> server_state, client_states`: all clients agree on x0 and have these gradients
+        there; `mean` is the one over clients. If x0 is optimal, rounds from there do not leave it. None: not known.
     """
 
     name: str
@@ -98,6 +107,9 @@ class Algorithm(NamedTuple):
     state_vector: Callable[[Message], Array] | None = None
     server_table: str | None = None
     whole_table: bool = False
+    solution: Callable[[Message, State, Broadcast], Array] | None = None
+    told: Callable[[State, Broadcast, Message], State] | None = None
+    placed: Callable[[State, Array, Array, Callable[[Array], Array]], tuple[State, State]] | None = None
 
 
 def shared_sum(values: Array, present: Array, share: Array, shares: Array | None = None) -> Array:

@@ -110,4 +110,6 @@ def scaffold(*, aggregate: Aggregator = element_wise_mean) -> Algorithm:
         state_vector=lambda message: message.change,
         server_table=None if plain else "memory",
         whole_table=not plain,
+        solution=lambda message, state, broadcast: message.x,
+        told=lambda state, broadcast, message: ClientState(state.control + message.change),
     )

@@ -101,4 +101,6 @@ def feddyn(*, alpha: float, aggregate: Aggregator = element_wise_mean) -> Algori
         state_vector=lambda message: message,
         server_table=None if plain else "memory",
         whole_table=not plain,
+        solution=lambda message, state, broadcast: message,
+        told=lambda state, broadcast, message: ClientState(state.slope - alpha * (message - broadcast.x0)),
     )

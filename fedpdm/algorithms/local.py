@@ -14,6 +14,10 @@ from fedpdm.problem.local_plan import LocalPlan, step_size_at, travel
 from fedpdm.problem.losses import SMALL_BATCH
 from fedpdm.problem.objective import Problem, concave_gradient, concave_value
 
+# From this many rows on, the one gradient of linearised mode is computed block by block. A block uses one core, all rows at
+# once use all of them: with fewer rows, less than half of the processor's time is saved (benchmarks/one_pass.py).
+MANY_ROWS, BLOCK_BYTES = 50_000, 2**17
+
 __all__ = ["Examples", "LocalPlan", "LocalInfo", "solve", "step_size_at", "travel"]
 
 
@@ -77,6 +81,27 @@ def _batches(plan: LocalPlan, examples: Examples, key: Array) -> Callable[[Array
         return (*examples.rows(places), weights * examples.weights[examples.client, places])
 
     return batch
+
+
+def _in_one_pass(problem: Problem, examples: Examples, weights: Array, x: Array) -> Array:
+    """Compute the gradient of all rows, block by block: a block is in the cache when its second product reads it again."""
+    _, rows, width = examples.features.shape
+    size = min(rows, max(8, BLOCK_BYTES // (width * x.dtype.itemsize)))
+
+    def add(block: Array, gradient: Array) -> Array:
+        start = jnp.minimum(block * size, rows - size)  # the last block begins earlier, and its first rows have been counted
+        places = start + jnp.arange(size)
+        own = jnp.where(places >= block * size, jax.lax.dynamic_slice_in_dim(weights, start, size), 0.0)
+        features = jax.lax.dynamic_slice(examples.features, (examples.client, start, 0), (1, size, width))[0]
+        labels = jax.lax.dynamic_slice(examples.labels, (examples.client, start), (1, size))[0]
+        return gradient + problem.loss.gradient(x, features, labels, own)
+
+    return jax.lax.fori_loop(0, -(-rows // size), add, jnp.zeros_like(x))
+
+
+def _reads_in_blocks(plan: LocalPlan, examples: Examples) -> bool:
+    whole = plan.linearised and plan.batch_size == 0
+    return whole and examples.labels.shape[1] >= MANY_ROWS and jax.default_backend() == "cpu"
 
 
 def _native_serves(problem: Problem, plan: LocalPlan, key: Array, dtype: Any, *hooks: object) -> bool:
@@ -146,6 +171,8 @@ def solve(
         x = steps_in_dual_space(problem, plan, rows, gram, x0, linear_term, weight, step_size)
         return x, LocalInfo(jnp.int32(plan.steps))
     local = _LocalProblem(problem, plan, batch_of, x0, linear_term, weight, gradient_noise, support, metric)
+    if _reads_in_blocks(plan, examples):
+        local = local._replace(one_pass=lambda x: _in_one_pass(problem, examples, batch_of(jnp.int32(0))[2], x))
     if plan.linearised:
         slope = local.on_support(local.smooth_gradient(x0, jnp.int32(0)) + linear_term)
         move = lambda _, x: x - step_size * (slope + weight * (x - x0))  # noqa: E731
@@ -168,9 +195,10 @@ class _LocalProblem(NamedTuple):
     gradient_noise: GradientNoiseFn | None
     support: Array | None
     metric: Array | None
+    one_pass: Callable[[Array], Array] | None = None  # the gradient of all rows, if they are read in blocks
 
     def data_gradient(self, x: Array, step: Array) -> Array:
-        gradient = self.problem.loss.gradient(x, *self.batch_of(step))
+        gradient = self.one_pass(x) if self.one_pass else self.problem.loss.gradient(x, *self.batch_of(step))
         if self.plan.batch_clip:
             norm = jnp.linalg.norm(gradient)
             cut = gradient * jnp.minimum(1.0, self.plan.batch_clip / (norm + 1e-30))

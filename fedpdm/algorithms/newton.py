@@ -14,6 +14,7 @@ INNER_STEPS = 100  # of conjugate gradients, per Newton step
 HALVINGS = 12  # of a step that does not lower the value
 ENOUGH = 1e-4  # of the decrease that the slope promises (Armijo)
 ROUNDING = 1e-6  # relative error of a value in float32: below it two values cannot be told apart
+SMALL = 1e-10  # squared norm of a gradient from which on rounding may keep a step from helping
 
 
 def newton(
@@ -34,7 +35,7 @@ def newton(
     steps : int
         The most Newton steps.
     tolerance : float
-        Stop where the squared norm of the gradient is at most this.
+        Stop where the squared norm of the gradient is at most this, or where it is at most 1e-10 and a step did not halve it.
 
     Returns
     -------
@@ -42,19 +43,22 @@ def newton(
         The last point, and the number of steps.
     """
 
-    def go_on(carry: tuple[Array, Array, Array]) -> Array:
-        _, slope, step = carry
-        return (step < steps) & (jnp.sum(slope**2) > tolerance)
+    def go_on(carry: tuple[Array, Array, Array, Array]) -> Array:
+        _, slope, before, step = carry
+        left = jnp.sum(slope**2)
+        stalled = (left <= SMALL) & (left > before / 2)
+        return (step < steps) & (left > tolerance) & ~stalled
 
-    def body(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        x, slope, step = carry
+    def body(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        x, slope, _, step = carry
         _, curve = jax.linearize(gradient, x)
         share: Any = jnp.minimum(0.1, jnp.sqrt(jnp.linalg.norm(slope)))  # declared as float, but an array works
         direction, _ = cg(curve, -slope, tol=share, maxiter=INNER_STEPS)
         x = x + _length(value, x, direction, jnp.sum(slope * direction)) * direction
-        return x, gradient(x), step + 1
+        return x, gradient(x), jnp.sum(slope**2), step + 1
 
-    x, _, taken = jax.lax.while_loop(go_on, body, (start, gradient(start), jnp.int32(0)))
+    first = gradient(start)
+    x, _, _, taken = jax.lax.while_loop(go_on, body, (start, first, jnp.full((), jnp.inf, first.dtype), jnp.int32(0)))
     return x, taken
 
 

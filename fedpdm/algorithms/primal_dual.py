@@ -124,6 +124,12 @@ def fedpdm(
         dual = state.dual + weight * distances.forth(broadcast.x0 - x)
         return ClientState(dual), x - distances.back(dual) / weight
 
+    def solution(y: Array, state: ClientState, broadcast: Broadcast) -> Array:
+        return (y + broadcast.x0 + distances.back(state.dual) / rho) / 2
+
+    def told(state: ClientState, broadcast: Broadcast, y: Array) -> ClientState:
+        return ClientState((state.dual + rho * distances.forth(broadcast.x0 - y)) / 2)
+
     def server_update(state: ServerState, reports: Reports, penalty: Penalty) -> ServerState:
         y, arrived, shares = reports.messages, reports.arrived(), reports.shares
         if server_rule == "participants":
@@ -148,6 +154,11 @@ def fedpdm(
         )
         return after._replace(rho=balanced(state.rho, rho, state.round, *residuals), round=state.round + 1)
 
+    def placed(
+        state: ServerState, x0: Array, gradients: Array, mean: Callable[[Array], Array]
+    ) -> tuple[ServerState, ClientState]:
+        return state._replace(x0=x0, memory=gradients, mean=mean(gradients)), ClientState(gradients)
+
     return Algorithm(
         "fedpdm",
         rho,
@@ -160,7 +171,10 @@ def fedpdm(
         metric=metric,
         server_table="memory",
         whole_table=whole_table,
+        solution=None if adaptive else solution,
+        told=None if adaptive else told,
         gain=lambda travel: 2.0,  # y = x - lambda/rho, and lambda moves by -rho when x moves by 1
+        placed=placed if server_rule == "dual-memory" and not whole_table else None,
     )
 
 

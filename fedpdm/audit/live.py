@@ -22,9 +22,9 @@ import numpy as np
 from fedpdm.audit.audit import AuditResult, Claim, judge_one_run
 from fedpdm.audit.one_run import guess
 from fedpdm.engines.flower.client.evidence import Exchange, exchanges
+from fedpdm.engines.flower.client.files import without_rows
 from fedpdm.engines.flower.client.held_jobs import held_job
 from fedpdm.engines.flower.client.node_data import ClientExamples, NodeSource, read_file_rows
-from fedpdm.engines.flower.client.rows import without_rows
 from fedpdm.engines.flower.client.work import Work
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Request

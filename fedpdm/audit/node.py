@@ -6,11 +6,12 @@ time       the time of `answer` on the two, by a two-sample test
 schema     traces of one row in a schema that was inferred under privacy
 """
 
+import io
 import math
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,7 +81,7 @@ def _node_config(epsilon: float, mode: str, rounds: int) -> Config:
     return validate(values)
 
 
-class Target:
+class AttackedNode:
     """A node in a folder, a job that it holds, and a server that may ask it anything."""
 
     def __init__(self, folder: Path, job: Job, rows: Rows) -> None:
@@ -126,9 +127,9 @@ def _answered(reply: Reply) -> Reply:
 
 
 @contextmanager
-def _targets(job: Job, *rows: Rows) -> Iterator[list[Target]]:
+def _targets(job: Job, *rows: Rows) -> Iterator[list[AttackedNode]]:
     with tempfile.TemporaryDirectory() as folder:
-        yield [Target(Path(folder) / str(number), job, own) for number, own in enumerate(rows)]
+        yield [AttackedNode(Path(folder) / str(number), job, own) for number, own in enumerate(rows)]
 
 
 def _job(config: Config, slots: int, features: int) -> Job:
@@ -205,7 +206,7 @@ def attack_replies(seed: int = 0) -> Difference:
     for name, config in cases:
         more = np.concatenate([features, ODD_ROWS[name][None]]), np.append(labels, 0)
         job = _job(config, 16, 3)
-        with _targets(job, (features, labels), more) as targets:
+        with _targets(job, (features, labels), more) as targets, redirect_stderr(io.StringIO()):  # the log of made-up nodes
             for asked, said in _conversation(targets):
                 if said[0] != said[1]:
                     differing.append(f"{name} row, {asked}: {said[0][:3]} against {said[1][:3]}")
@@ -215,7 +216,7 @@ def attack_replies(seed: int = 0) -> Difference:
     return Difference("replies", bool(differing), sentence, differing=tuple(differing))
 
 
-def _conversation(targets: list[Target]) -> Iterator[tuple[str, list[tuple]]]:
+def _conversation(targets: list[AttackedNode]) -> Iterator[tuple[str, list[tuple]]]:
     """Yield each hostile request to both nodes, and everything visible in the replies."""
     shape = targets[0].job.shape
     zero, huge = np.zeros(shape, np.float32), np.full(shape, 1e30, np.float32)
@@ -242,7 +243,7 @@ def _conversation(targets: list[Target]) -> Iterator[tuple[str, list[tuple]]]:
 
 
 @contextmanager
-def row_that_decides(examples: int, rounds: int, steps: int) -> Iterator[tuple[list[Target], np.ndarray]]:
+def row_that_decides(examples: int, rounds: int, steps: int) -> Iterator[tuple[list[AttackedNode], np.ndarray]]:
     """Make two nodes in the mode certified, and a model with which only the last row of the second node delays the tolerance.
 
     Parameters
@@ -272,7 +273,8 @@ def row_that_decides(examples: int, rounds: int, steps: int) -> Iterator[tuple[l
 def attack_time(examples: int = 2000, runs: int = 20, steps: int = 60, seed: int = 0) -> Difference:
     """Time `answer` in the mode certified, with and without one row that decides whether the tolerance is reached at once.
 
-    The runs alternate, in a new random order for each pair, so a busy machine slows both alike.
+    The runs alternate, in a new random order for each pair, so a busy machine slows both alike. The time of the processor is
+    compared too: other programs change it less than they change the clock on the wall.
 
     Parameters
     ----------
@@ -282,25 +284,29 @@ def attack_time(examples: int = 2000, runs: int = 20, steps: int = 60, seed: int
     Returns
     -------
     Difference
-        Medians, and the p-value of a two-sample test.
+        Medians, and twice the smaller p-value of the two-sample tests of both clocks.
     """
-    rng, seconds = np.random.default_rng(seed), ([], [])
+    rng, clocks = np.random.default_rng(seed), (time.perf_counter, time.process_time)
+    taken: list[list[list[float]]] = [[[], []] for _ in clocks]
     with row_that_decides(examples, runs, steps) as (targets, x0):
         accepted = ["", ""]
         for t in range(runs):
             for side in rng.permutation(2):
                 request = targets[side].request(t, x0, accepted[side])
-                began = time.perf_counter()
+                began = [clock() for clock in clocks]
                 reply = answer(targets[side].node, request)
-                taken = time.perf_counter() - began
+                ended = [clock() for clock in clocks]
                 accepted[side] = _answered(reply).message
                 if t:  # the first answer of a node compiles
-                    seconds[side].append(taken)
-    p = float(mannwhitneyu(*seconds).pvalue)
+                    for kind, start, end in zip(taken, began, ended, strict=True):
+                        kind[side].append(end - start)
+    wall, processor = (float(mannwhitneyu(kind[0], kind[1]).pvalue) for kind in taken)
+    medians = [f"{np.median(kind[1]):.3g} and {np.median(kind[0]):.3g} s" for kind in taken]
     sentence = (
-        f"Time of {runs - 1} answers of a node with {examples} rows and of one with a row less: medians "
-        f"{np.median(seconds[1]):.3g} and {np.median(seconds[0]):.3g} s, p = {p:.3g} (Mann-Whitney)."
+        f"Time of {runs - 1} answers of a node with {examples} rows and of one with a row less: medians {medians[0]}, "
+        f"p = {wall:.3g}; of the processor {medians[1]}, p = {processor:.3g} (Mann-Whitney)."
     )
+    p = min(1.0, 2 * min(wall, processor))
     return Difference("time", p < 1e-3, sentence, p_value=p)
 
 

@@ -6,12 +6,15 @@ import numpy as np
 
 from fedpdm.config import Config, validate
 from fedpdm.data import Federation, federation_from_arrays
+from fedpdm.data.schema import Number, Schema, Target
 
 __all__ = ["small_config", "small_federation"]
 
+TIME = Schema(label="time", target=Target(low=0, high=1, event="seen", bands=1), columns={"x": Number(low=0, high=1)})
+
 
 def small_federation(
-    examples: int = 50, features: int = 20, classes: int = 2, seed: int = 0, number: bool = False
+    examples: int = 50, features: int = 20, classes: int = 2, seed: int = 0, target: str = "classes"
 ) -> Federation:
     """Make one client with random unit-norm examples whose last feature is zero.
 
@@ -19,8 +22,8 @@ def small_federation(
     ----------
     examples, features, classes, seed : int
         Sizes, and the seed of the examples.
-    number : bool
-        The label is a number in [0, 1].
+    target : str
+        "classes"; "number": the label is a number in [0, 1]; "time": it is a time until an event, in one band.
 
     Returns
     -------
@@ -31,15 +34,18 @@ def small_federation(
     x = rng.normal(size=(examples, features))
     x[:, -1] = 0.0
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    if number:
+    if target != "classes":
         y = rng.random(examples)
-        return federation_from_arrays([(x, y)], x, y, name="random", number=True)
+        federation = federation_from_arrays([(x, y)], x, y, name="random", number=True)
+        return federation._replace(schema=TIME) if target == "time" else federation
     y = rng.integers(0, classes, examples)
     y[:classes] = np.arange(classes)
     return federation_from_arrays([(x, y)], x, y, name="random")
 
 
-def small_config(mechanism: str, attack: str, epsilon: float | None = None, mode: str = "contractive") -> Config:
+def small_config(
+    mechanism: str, attack: str, epsilon: float | None = None, mode: str = "contractive", loss: str = "softmax"
+) -> Config:
     """Return settings for `small_federation` under which the attack is strongest.
 
     "dual" needs many rounds with small moves of the dual: Theorem 1's noise is in proportion to that move, but the memory of
@@ -51,8 +57,8 @@ def small_config(mechanism: str, attack: str, epsilon: float | None = None, mode
         privacy.mechanism, and the attack.
     epsilon : float, optional
         The budget; by default 0.1 for "steps", else 0.5.
-    mode : str
-        privacy.mode of the sound mechanism.
+    mode, loss : str
+        privacy.mode and problem.loss of the sound mechanism; the paper's has its own.
 
     Returns
     -------
@@ -61,7 +67,7 @@ def small_config(mechanism: str, attack: str, epsilon: float | None = None, mode
     """
     values: dict[str, Any] = {
         "data": {"name": "digits", "clients": 1, "partition": "iid"},
-        "problem": {"loss": "softmax"},
+        "problem": {"loss": loss} | ({"quantile_smoothing": 0.2} if loss == "quantile" else {}),  # so that no step expands
         "privacy": {"mechanism": mechanism, "epsilon": epsilon or (0.1 if attack == "steps" else 0.5)},
     }
     if mechanism == "paper":

@@ -18,6 +18,11 @@ FOURIER_COUNT = Option("fourier_count", 2000, "number of random cosines", limits
 FOURIER_BANDWIDTH = Option("fourier_bandwidth", 1.0, "distance at which two examples are unlike", limits={"gt": 0})
 FEATURES_SEED = Option("features_seed", 0, "public seed that the cosines are drawn from", limits={"ge": 0})
 
+HASHED_COUNT = Option("hashed_count", 1024, "number of places that words are hashed to", limits={"ge": 2, "le": 2**20})
+HASHED_WORDS = Option("hashed_words", 2, "longest group of words that is counted", limits={"ge": 1, "le": 5})
+ENCODER = Option("encoder", "", "the .onnx file of a frozen public encoder")
+ENCODER_DIGEST = Option("encoder_digest", "", "SHA-256 of that file; unset: it is pinned when a run starts")
+
 _MAPS, _NODES = "fedpdm.data.maps", "fedpdm.export.onnx.maps"
 FEATURE_MAPS: ChoiceTable[FeatureMapChoice] = ChoiceTable(
     "feature map",
@@ -46,6 +51,22 @@ FEATURE_MAPS: ChoiceTable[FeatureMapChoice] = ChoiceTable(
             (),
             "Tables: hat functions over public knots, and indicators of levels.",
             f"{_NODES}:piecewise",
+        ),
+        FeatureMapChoice(
+            "hashed",
+            "hashed words",
+            "fedpdm.data.texts:hashed",
+            (HASHED_COUNT, HASHED_WORDS),
+            "Texts: hashed words and groups of words.",
+            named=True,
+        ),
+        FeatureMapChoice(
+            "onnx",
+            "frozen encoder",
+            "fedpdm.data.encoders:encoder",
+            (ENCODER, ENCODER_DIGEST),
+            "Images, texts or tables: the output of a frozen public encoder.",
+            named=True,
         ),
     ],
 )

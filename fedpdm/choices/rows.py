@@ -130,9 +130,12 @@ class FeatureMapChoice(Choice):
     onnx : str, callable or None
         The function, or where it is, that adds the map to an ONNX graph: `(graph, rows, feature_names, **options) -> node`,
         with features and names without the bias. None: models behind this map cannot be exported to ONNX.
+    named : bool
+        An ONNX file does not contain the map but names it, and takes mapped features.
     """
 
     onnx: str | Callable[..., str] | None = None
+    named: bool = False
 
     def onnx_nodes(self) -> Callable[..., str]:
         """Return the function that adds the map to an ONNX graph."""

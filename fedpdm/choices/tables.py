@@ -28,6 +28,9 @@ SERVER_RULE = Option(
 )
 
 ADAPTIVE = Option("adaptive", False, "the server balances rho between consensus and progress in the first 50 rounds")
+RELAXATION = Option(
+    "relaxation", 1.95, "how far a client's centre follows the model; 1 is without relaxation", limits={"gt": 0, "lt": 2}
+)
 
 ALGORITHMS: ChoiceTable[AlgorithmChoice] = ChoiceTable(
     "algorithm",
@@ -63,6 +66,20 @@ ALGORITHMS: ChoiceTable[AlgorithmChoice] = ChoiceTable(
             "fedpdm.algorithms.dynamic:feddyn",
             (ALPHA,),
             "A proximal term and a linear one that follows the client's gradient.",
+        ),
+        AlgorithmChoice(
+            "feddr",
+            "FedDR",
+            "fedpdm.algorithms.splitting:feddr",
+            (RHO, RELAXATION),
+            "Douglas-Rachford splitting; with relaxation 1 it is FedPDM with the cached server rule.",
+        ),
+        AlgorithmChoice(
+            "afedpd",
+            "A-FedPD",
+            "fedpdm.algorithms.aligned:afedpd",
+            (RHO,),
+            "FedPDM whose duals of absent clients follow the model; here by one broadcast.",
         ),
     ],
 )

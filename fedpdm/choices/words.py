@@ -3,7 +3,17 @@
 from typing import Literal, get_args
 
 __all__ = ["Coordinates", "Downlink", "Drawing", "Mode", "Noise", "Relation", "Sampling", "ThresholdAim", "ValueKind"]
-__all__ += ["BALANCED", "COORDINATES", "DRAWINGS", "MODES", "RELATIONS", "SAMPLINGS", "VALUE_KINDS"]
+__all__ += [
+    "BALANCED",
+    "COORDINATES",
+    "DRAWINGS",
+    "LARGE_FILE",
+    "MODES",
+    "PRIVATE_BASIS",
+    "RELATIONS",
+    "SAMPLINGS",
+    "VALUE_KINDS",
+]
 
 # Which data sets are neighbours: they differ by one example more, or in one example.
 Relation = Literal["add-remove", "replace-one"]
@@ -21,6 +31,9 @@ Coordinates = Literal["topk", "randk", "shared-randk", "public-topk", "noisy-top
 COORDINATES: tuple[Coordinates, ...] = get_args(Coordinates)
 Downlink = Literal["model", "difference"]
 
+# Bytes of a table's file from which reading it takes long enough for lines of progress.
+LARGE_FILE = 10_000_000
+
 # What a value is sent in (`fedpdm.compression.values`).
 ValueKind = Literal["float32", "float16", "int8"]
 VALUE_KINDS: tuple[ValueKind, ...] = get_args(ValueKind)
@@ -36,3 +49,4 @@ BALANCED: ThresholdAim = "balanced-accuracy"
 # Made-up images that a public basis comes from (`fedpdm.data.basis`).
 Drawing = Literal["strokes", "shapes"]
 DRAWINGS: tuple[Drawing, ...] = get_args(Drawing)
+PRIVATE_BASIS = "private"  # the basis that comes from the clients' features (`fedpdm.privacy.basis_release`)

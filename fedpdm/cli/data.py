@@ -1,6 +1,7 @@
-"""The commands `fedpdm data fetch`, `fedpdm data info` and `fedpdm data schema`."""
+"""The commands `fedpdm data fetch`, `info`, `schema` and `basis`."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,7 +17,8 @@ SCHEMA_COMMENT = """The columns of {table}, inferred from its rows.
 Under privacy.mechanism = "sound" nothing here may come from the rows: write bounds and levels that are known without them,
 and remove the line from_rows.
 kind is "number" (cut to [low, high]; missing_column = true adds an indicator of missing ones), "category" (an indicator per
-level) or "ignored". A label has classes, or, if it is a number, target = {{ low, high }}, to which it is cut."""
+level), "image" (brought to its shape: height, width, channels), "text" (cut to a length in bytes) or "ignored". A label has
+classes, or, if it is a number, target = {{ low, high }}, to which it is cut."""
 
 
 RELEASE_COMMENT = """The columns of {table}, inferred from its rows with noise: differential privacy for one row, with the
@@ -51,9 +53,28 @@ def data_info(name: str, data_dir: DataDirOption = None) -> None:
     print(describe(name, data_dir=data_dir))
 
 
+@data_app.command("basis")
+def basis(
+    rows: Annotated[Path, typer.Argument(help="A public table, images in the IDX format, or an .npz file with `features`.")],
+    schema: Annotated[Path | None, typer.Option(help="The schema of the table.")] = None,
+) -> None:
+    """Store public rows for data.basis under their digest, by which settings and jobs name them.
+
+    \b
+    Example:
+      fedpdm data basis census.csv --schema people.schema.toml
+    """
+    from fedpdm.data.basis_files import keep_public_rows, public_rows
+    from fedpdm.data.schema import read_schema
+
+    found = public_rows(rows, read_schema(schema) if schema else None)
+    print(f"data.basis={keep_public_rows(found)}")
+    print(f"{len(found)} public rows of {found.shape[1]} columns are in the cache.", file=sys.stderr)
+
+
 @data_app.command("schema")
 def schema(
-    table: Annotated[str, typer.Argument(help="A CSV, Parquet, NPZ or LibSVM file.")],
+    table: Annotated[str, typer.Argument(help="A CSV, Parquet, NPZ or LibSVM file, or a folder of images.")],
     label: Annotated[str, typer.Option(help="The column to predict.")],
     client_column: Annotated[str | None, typer.Option(help="The column with the owner of a row.")] = None,
     unit: Annotated[str | None, typer.Option(help="The column with the person of a row.")] = None,

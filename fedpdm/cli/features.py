@@ -1,5 +1,6 @@
-"""The command `fedpdm features show`: explain a public feature map, and why it costs no privacy."""
+"""The commands `fedpdm features`: explain a public feature map, and add a public encoder."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,11 +12,11 @@ __all__ = ["features_app"]
 features_app = typer.Typer(no_args_is_help=True, help="Look at public feature maps.")
 
 WHY_FREE = (
-    "A map costs no privacy if it is a pure function of one example with nothing fitted: adding or removing an example then "
-    "adds or removes one row of features, of the same bounded norm, and changes no other row. Under the sound mechanism this "
-    "is tested on made-up rows before training, and a map that uses other examples is refused."
+    "A map costs no privacy if it is a pure function of one example with nothing fitted to private data: adding or removing an "
+    "example then adds or removes one row of features, of the same bounded norm, and changes no other row. Under the sound "
+    "mechanism this is tested on made-up rows before training, and a map that uses other examples is refused."
 )
-AUTO = "scattering for images, piecewise for tables."
+AUTO = "scattering for images, hashed for texts, piecewise for tables."
 
 
 @features_app.command("show")
@@ -43,6 +44,7 @@ def show(
         shown = FEATURE_MAPS[key].build()
         print(f"{key}: {shown.sentence}")
         print(f"  depends on {shown.depends_on}" + ("; rows have norm 1, plus a constant column of 0.2" if shown.unit else ""))
+        print(f"  public: {shown.why}")
         for option in FEATURE_MAPS[key].options:
             print(f"  data.{option.key} = {option.default}   # {option.description}")
         if shown.key is not None:
@@ -50,3 +52,18 @@ def show(
     if name is None:
         print(f"auto: {AUTO}")
     print(f"\n{WHY_FREE}\nUse: --set data.features={name or 'auto'} with data.scaling=none")
+
+
+@features_app.command("add")
+def add(file: Annotated[Path, typer.Argument(help="An ONNX file with one input and one vector per example.")]) -> None:
+    """Add a public encoder: a copy is kept by its digest, so that runs and jobs that pin it find it.
+
+    \b
+    Example:
+      fedpdm features add encoder.onnx
+    """
+    from fedpdm.data.encoders import OVERLAP, add_encoder
+
+    digest, place = add_encoder(file)
+    print(f"Added: {place}\nSHA-256 {digest}\n{OVERLAP}")
+    print(f"Use: --set data.features=onnx --set data.encoder={file}")

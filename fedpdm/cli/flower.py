@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fedpdm.cli.flower_budget import budget_app
+from fedpdm.cli.interrupt import interrupted
 from fedpdm.cli.options import SetOption
 from fedpdm.errors import ConfigError, UserError, require_extra
 
@@ -23,9 +24,11 @@ flower_app.add_typer(budget_app, name="budget")
 @flower_app.command("demo")
 def demo(
     nodes: Annotated[int, typer.Option(min=1, max=64, help="SuperNodes, one client each.")] = 4,
-    data: Annotated[str, typer.Option(help="digits, or mnist.")] = "digits",
+    data: Annotated[str, typer.Option(help="digits, mnist, or stays: a number, in a table at every client.")] = "digits",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 5,
-    epsilon: Annotated[float, typer.Option(help="Every client's budget.")] = 1.0,
+    epsilon: Annotated[
+        float, typer.Option(help="Every client's budget for training; stays: a tenth of it again to evaluate.")
+    ] = 1.0,
     cohort: Annotated[int, typer.Option(min=0, max=64, help="Secure sums of so many SuperNodes instead; 0: none.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the run, the nodes' states, keys and logs.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder that holds the data files.")] = None,
@@ -38,10 +41,10 @@ def demo(
     Example:  fedpdm flower demo --nodes 4 --out runs/federation
     """
     _require_flower()
-    from fedpdm.engines.flower.processes.demo_data import DEMO_DATA
+    from fedpdm.engines.flower.processes.demo_data import DEMO_DATA, TABLES
 
-    if data not in DEMO_DATA:
-        raise ConfigError(f"Unknown --data {data!r}: choose one of {', '.join(DEMO_DATA)}.")
+    if data not in (*DEMO_DATA, TABLES):
+        raise ConfigError(f"Unknown --data {data!r}: choose one of {', '.join((*DEMO_DATA, TABLES))}.")
     folder = out or Path("runs") / f"flower-{datetime.now():%Y%m%d-%H%M%S}"
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty: choose another --out.")
@@ -56,12 +59,17 @@ def demo(
         else:
             summary = run_demo(folder, nodes=nodes, data=data, rounds=rounds, **common)
     except KeyboardInterrupt:
-        print("\nfedpdm: interrupted; everything that was started has been stopped.", file=sys.stderr)
-        raise typer.Exit(130) from None
+        interrupted("interrupted; everything that was started has been stopped.")
     if as_json:
         print(json.dumps(summary | {"folder": str(folder / "run")}, indent=2))
         return
-    print(f"Test accuracy {summary['test_accuracy']:.4f} after {summary['rounds']} rounds in {summary['seconds']:.0f} s.")
+    ended = f"after {summary['rounds']} rounds in {summary['seconds']:.0f} s."
+    print(f"Test accuracy {summary['test_accuracy']:.4f} {ended}" if data in DEMO_DATA else f"A number was learnt {ended}")
+    if data not in DEMO_DATA:
+        from fedpdm.metrics.words import metric_lines
+
+        found = summary.get("metrics_averaged") or summary.get("metrics")
+        print("\n".join(metric_lines(found, "rows that clients hold out")))
     print(summary["guarantee"])
     print(f"Run folder: {folder / 'run'}; a client's own record: fedpdm flower status {folder / 'nodes' / 'client-0'}")
 
@@ -80,8 +88,8 @@ def identity(state_dir: Annotated[Path, typer.Argument(help="The node's state-di
     Example:  fedpdm flower identity /var/lib/fedpdm
     """
     _require_flower()
+    from fedpdm.engines.flower.client.identity import public_key
     from fedpdm.engines.flower.client.store import open_store
-    from fedpdm.engines.flower.cohort.node import public_key
 
     with open_store(state_dir):
         print(public_key(state_dir))

@@ -3,13 +3,14 @@
 import os
 import signal
 import sys
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
-__all__ = ["INTERRUPTED", "heed_interrupts", "interrupted"]
+__all__ = ["INTERRUPTED", "heed_interrupts", "interrupted", "when_interrupted"]
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
-PATIENCE = 5.0  # seconds that an interrupted command may take to end by itself
+_words = ["interrupted."]  # the last ones are those of the work that is under way
 
 
 def interrupted(words: str) -> NoReturn:
@@ -28,27 +29,37 @@ def interrupted(words: str) -> NoReturn:
     NoReturn
         It does not return.
     """
-    print(f"\nfedpdm: {words}", file=sys.stderr)
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    with suppress(Exception):  # the interrupt may have come in the middle of a write to the same stream
+        sys.stdout.flush()
+    os.write(2, f"\nfedpdm: {words}\n".encode())
     os._exit(INTERRUPTED)
 
 
-def heed_interrupts() -> None:
-    """Make sure that an interrupt ends this process.
+@contextmanager
+def when_interrupted(words: str) -> Iterator[None]:
+    """Let an interrupt in this block say these words.
 
-    Python raises KeyboardInterrupt wherever the main thread is. In a callback of a library it is printed and forgotten, and the
-    command would go on. So a second interrupt ends the process at once, and a timer does so if the first one is forgotten.
+    Parameters
+    ----------
+    words : str
+        As in `interrupted`.
+
+    Returns
+    -------
+    context manager
+        Of the block.
     """
-    first = [True]
+    _words.append(words)
+    try:
+        yield
+    finally:
+        _words.pop()
 
-    def leave(*_: object) -> None:
-        if not first[0]:
-            interrupted("interrupted.")
-        first[0] = False
-        timer = threading.Timer(PATIENCE, interrupted, ["interrupted."])
-        timer.daemon = True
-        timer.start()
-        raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, leave)
+def heed_interrupts() -> None:
+    """Let an interrupt end this process with one line, wherever it is.
+
+    The handler ends the process itself. Python's own handler raises an exception wherever the main thread is. A callback of a
+    library forgets it, and a module of JAX that is being imported turns it into an error of its own, or crashes.
+    """
+    signal.signal(signal.SIGINT, lambda *_: interrupted(_words[-1]))

@@ -1,5 +1,7 @@
 """The command `fedpdm`."""
 
+import errno
+import sqlite3
 import sys
 from typing import Annotated, Any
 
@@ -71,7 +73,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except UsageError as error:
         message = error.format_message()  # that of a group without a command is its whole help
-        more = f" See `{error.ctx.command_path} --help`." if error.ctx else ""
+        more = f" {_usage(error.ctx)} See `{error.ctx.command_path} --help`." if error.ctx else ""
         print(message if "\n" in message else f"fedpdm: {message.rstrip('.')}.{more}", file=sys.stderr)
         sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
@@ -79,6 +81,24 @@ def main() -> None:
     except BrokenPipeError:  # the reader closed the pipe
         sys.stderr.close()
         sys.exit(0)
+    except (OSError, sqlite3.OperationalError) as error:  # no permission, a full disk: nothing that a traceback explains
+        print(f"fedpdm: {_of_the_machine(error)}", file=sys.stderr)
+        sys.exit(UserError.exit_code)
+
+
+def _usage(context: Any) -> str:
+    """How the command is written, such as "Usage: fedpdm predict [OPTIONS] RUN ROWS."."""
+    return f"{' '.join(context.command.get_usage(context).split())}."
+
+
+def _of_the_machine(error: OSError | sqlite3.OperationalError) -> str:
+    """The file, what is wrong with it, and the way out, in one line."""
+    if not isinstance(error, OSError):
+        return f"a database cannot be used: {' '.join(str(error).split())}. Free some space, or give the right to write it."
+    place = f"{error.filename}: " if error.filename else ""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    more = "Free some space and run again." if full else "Give the right to use it, or name another place."
+    return f"{place}{error.strerror or error}. {more}"
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,5 +1,6 @@
 """The commands `fedpdm privacy ...`: plan a budget, show the spending, attack the mechanism."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ import typer
 from fedpdm.choices.words import RELATIONS
 from fedpdm.cli.live_audit import audit_live, canaries
 from fedpdm.cli.options import SetOption
+from fedpdm.cli.small_audit import attack_small, small_cases
 from fedpdm.errors import ConfigError, require_extra
 
 __all__ = ["privacy_app"]
@@ -176,6 +178,8 @@ def audit(
     settings: SetOption = None,
     mechanism: Annotated[str | None, typer.Option(help='"paper" or "sound" (default: that of CONFIG, else sound).')] = None,
     epsilon: Annotated[float | None, typer.Option(help="The claim to attack, of a small case.")] = None,
+    loss: Annotated[str | None, typer.Option(help="Of a small case: problem.loss (softmax), or all of them.")] = None,
+    mode: Annotated[str | None, typer.Option(help="Of a small case: privacy.mode (contractive), or all of them.")] = None,
     target: Annotated[str, typer.Option(help="simulation; client: the code of a real node; live: a real job.")] = "simulation",
     attack: Annotated[str, typer.Option(help="dual, steps, support, canary, all of these, or one-run.")] = "all",
     runs: Annotated[int, typer.Option(help="Runs with, and without, the canary.")] = 20_000,
@@ -193,6 +197,7 @@ def audit(
     \b
     Example:
       fedpdm privacy audit --mechanism paper --attack dual
+      fedpdm privacy audit --attack canary --loss poisson --mode all
       fedpdm privacy audit --target client
       fedpdm privacy audit --target live --state-dir /var/lib/fedpdm --coins coins.json
     """
@@ -212,37 +217,36 @@ def audit(
         raise ConfigError(f"Unknown --mechanism {mechanism!r}: choose paper or sound.")
     if config is None and settings:
         raise ConfigError("--set changes the settings of a CONFIG: give one, for instance demo.")
-    if config is not None and epsilon is not None:
-        raise ConfigError("--epsilon is for the small case: with a CONFIG use --set privacy.epsilon=VALUE.")
+    if config is not None and (epsilon is not None or loss or mode):
+        raise ConfigError(
+            "--epsilon, --loss and --mode are for the small case: with a CONFIG use --set privacy.epsilon=VALUE, "
+            "problem.loss=NAME or privacy.mode=NAME."
+        )
     if out:
         require_extra("matplotlib", "figures", "An audit with --out")
-    results = []
-    for name in auditing.ATTACKS if attack == "all" else (attack,):
+    cases = small_cases(mechanism or "sound", loss, mode) if config is None else [{}]
+    results: list[Any] = []
+    documents: list[dict[str, Any]] = []
+    for case, name in itertools.product(cases, auditing.ATTACKS if attack == "all" else (attack,)):
         if config is None:
-            small = auditing.small_config(mechanism or "sound", name, epsilon)
-            result = _attack_small(auditing, small, name, runs, canaries, seed)
+            small = auditing.small_config(mechanism or "sound", name, epsilon, **case)
+            result = attack_small(small, name, runs, canaries, seed)
         else:
             chosen = [*(settings or ()), *([f"privacy.mechanism={mechanism}"] if mechanism else [])]
             result = auditing.audit_config(load_config(config, chosen), name, runs, seed, data_dir, canaries)
         results.append(result)
+        documents.append(case | auditing.to_json(result))
         if not as_json:
-            print(result.sentence, flush=True)
+            print(f"{', '.join(case.values())}: {result.sentence}" if case else result.sentence, flush=True)
         if out:
             out.mkdir(parents=True, exist_ok=True)
-            plot(result, out / f"audit-{result.mechanism}-{name}.png")
-    documents: list[dict[str, Any]] = [auditing.to_json(result) for result in results]
+            plot(result, out / "-".join(["audit", result.mechanism, *case.values(), f"{name}.png"]))
     if out:
         (out / f"audit-{results[0].mechanism}.json").write_text(json.dumps(documents, indent=2) + "\n")
     if as_json:
         print(json.dumps(documents, indent=2))
     if any(result.breached and result.mechanism == "sound" for result in results):
         raise typer.Exit(1)
-
-
-def _attack_small(auditing: Any, config: Any, attack: str, runs: int, canaries: int, seed: int) -> Any:
-    if attack == "one-run":
-        return auditing.audit_one_run(config, auditing.small_federation(canaries + 50, canaries + 1), canaries, seed)
-    return auditing.audit_federation(config, auditing.small_federation(), attack, runs, seed)
 
 
 def _audit_node(attack: str, epsilon: float | None, canaries: int, seed: int, as_json: bool, others: dict[str, Any]) -> None:

@@ -2,17 +2,19 @@
 
 import json
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedpdm.choices import is_table
 from fedpdm.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
     from fedpdm.runs.saved import SavedModel
 
-__all__ = ["export", "predict", "table_settings"]
+__all__ = ["export", "predict", "preset_for", "table_settings"]
 
 RunArgument = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 OutOption = Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")]
@@ -47,6 +49,8 @@ def table_settings(
     list of str
         Settings `KEY=VALUE`.
     """
+    if data is not None and not is_table(data) and Path(data).is_dir():
+        data = f"./{data}"  # a path, and not the name of a known data set
     flags: dict[str, str | float | None] = {
         "data.name": data,
         "data.label": label,
@@ -73,9 +77,36 @@ def _names_client(schema: str | None) -> bool:
     return schema is not None and read_schema(schema).client is not None
 
 
+def preset_for(data: str | None, schema: str | None, epsilon: float | None, roles: Collection[str | None] = ()) -> str:
+    """Return the preset for the flags: images and texts have a public feature map, tables do not.
+
+    Parameters
+    ----------
+    data, schema, epsilon
+        The flags of `fedpdm run`; None: not given.
+    roles : collection of str
+        The columns of label, client, unit and event.
+
+    Returns
+    -------
+    str
+        The name of the preset.
+    """
+    from fedpdm.data.peek import needs_map
+    from fedpdm.data.schema import Image, Text, read_schema
+
+    if data is None:
+        return "demo"
+    if schema is not None:
+        mapped = any(isinstance(column, Image | Text) for column in read_schema(schema).columns.values())
+    else:
+        mapped = needs_map(data, roles)
+    return ("" if epsilon is None else "private-") + ("mapped" if mapped else "table")
+
+
 def predict(
     run: RunArgument,
-    rows: Annotated[str, typer.Argument(help="A table with the columns that the model was trained on.")],
+    rows: Annotated[str, typer.Argument(help="A table with the columns that the model was trained on, or a folder of images.")],
     out: OutOption = None,
     keep: Annotated[list[str] | None, typer.Option(help="A column to copy, for instance an id; may be repeated.")] = None,
     averaged: AveragedOption = False,
@@ -129,6 +160,8 @@ def export(
     model = _model(run, averaged, weights)
     if intervals is not None:
         _write(out, model.intervals_csv(intervals).encode())
+        if model.interval_note:
+            print(model.interval_note, file=sys.stderr)
         return
     if kind == "csv":
         _write(out, model.coefficients_csv().encode())

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from fedpdm.choices import FEATURE_MAPS, PENALTIES, is_table
+from fedpdm.choices.words import PRIVATE_BASIS
 from fedpdm.config.exact import check_exact
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def check_config(config: "Config") -> None:
     _check_privacy(config)
     check_exact(config)
     _check_penalty(config)
+    _check_sparsity(config)
+    _check_attack(config)
 
 
 def _changed(section: "Section", keys: "Iterable[str]") -> list[str]:
@@ -80,7 +83,12 @@ def _check_features(data: "DataSection") -> None:
             f"data.scaling={data.scaling} and data.features={data.features} exclude each other, because the map scales "
             "examples to norm 1: remove one of the two (--set data.scaling=)"
         )
-    if data.features == "raw" and data.basis not in ("none", "auto"):
+    if data.basis == PRIVATE_BASIS and (data.standardise or data.radius not in (None, 1.0)):
+        raise ValueError(
+            f'data.basis="private" excludes data.standardise=true, and needs data.radius=1.0 or none, not {data.radius}: '
+            "remove the basis or these"
+        )
+    if data.features == "raw" and data.basis not in ("none", "auto", PRIVATE_BASIS):
         raise ValueError(f"data.basis={data.basis} needs a feature map: set data.features, for instance to auto")
     if data.standardise and (data.scaling != "none" or data.radius is not None):
         raise ValueError(
@@ -149,3 +157,37 @@ def _check_penalty(config: "Config") -> None:
             f'problem.penalty_by="subgradient" needs a slope everywhere, which problem.penalty="{config.problem.penalty}" '
             f'does not have: use "prox", or one of {", ".join(fit)}'
         )
+
+
+def _check_sparsity(config: "Config") -> None:
+    problem = config.problem
+    if problem.sparsity_by != "weight" and problem.sparsity is None and not config.metrics.path:
+        raise ValueError(f"problem.sparsity_by={problem.sparsity_by} has no effect without problem.sparsity or metrics.path")
+    if config.data.basis == PRIVATE_BASIS and (config.metrics.intervals or config.privacy.mechanism == "paper"):
+        raise ValueError(
+            'data.basis="private" goes neither with metrics.intervals=true, whose coefficients it mixes, nor with '
+            'privacy.mechanism="paper", which does not cover it: remove the basis or these'
+        )
+    needs = config.privacy.mechanism == "sound" and problem.sparsity_by == "weight" and config.data.basis != PRIVATE_BASIS
+    if problem.sparsity == "noise" and not needs:
+        raise ValueError(
+            'problem.sparsity="noise" compares single weights with their noise: it needs privacy.mechanism="sound", '
+            'problem.sparsity_by="weight" and no private basis; set a share or a number instead'
+        )
+    if problem.sparsity is not None and config.metrics.intervals:
+        raise ValueError(
+            f"problem.sparsity={problem.sparsity} and metrics.intervals=true exclude each other, because intervals are for "
+            "the model with all weights: remove one of the two"
+        )
+
+
+def _check_attack(config: "Config") -> None:
+    a = config.attack
+    if (a.kind == "none") != (a.clients == 0):
+        raise ValueError(f"attack.kind={a.kind} and attack.clients={a.clients} belong together: set both, or neither")
+    if config.data.partition != "column" and a.clients > config.data.clients:
+        raise ValueError(f"attack.clients={a.clients} is more than data.clients={config.data.clients}: lower it")
+    if a.kind == "missing-noise" and config.privacy.mechanism != "sound":
+        raise ValueError('attack.kind="missing-noise" needs noise that can be missing: set privacy.mechanism="sound"')
+    if a.kind in ("missing-noise", "strongest") and config.privacy.trust == "cohorts":
+        raise ValueError(f"attack.kind={a.kind} is about messages that are seen one by one: set privacy.trust=local")

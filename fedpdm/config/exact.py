@@ -27,6 +27,7 @@ def check_exact(config: "Config") -> None:
     chosen = {
         "algorithm.adaptive=true": a.adaptive,
         'algorithm.metric="moments"': a.metric == "moments",
+        "algorithm.newton=true": a.newton,
         'local.solver="newton"': local.solver == "newton",
         f"rounds.tolerance={r.tolerance:g}": r.tolerance > 0,
     }
@@ -36,18 +37,33 @@ def check_exact(config: "Config") -> None:
                 f'{what} depends on the data without a bound: it is for privacy.mechanism="none" (tables '
                 'with privacy have the preset "private-table")'
             )
-    if a.adaptive and (a.name != "fedpdm" or a.server_rule != "dual-memory" or r.participants not in (0, config.data.clients)):
-        raise ValueError(
-            'algorithm.adaptive=true needs algorithm.name="fedpdm", algorithm.server_rule="dual-memory" and all clients in '
-            f"every round, but rounds.participants={r.participants}: set it to 0, or set algorithm.adaptive=false"
-        )
-    if a.adaptive and (c.uplink < 1 or c.downlink < 1 or c.values != "float32"):
-        raise ValueError("algorithm.adaptive=true needs whole messages: remove the settings in [compression]")
     convex = PENALTIES.row(config.problem.penalty).convex
-    if a.metric == "moments" and (a.name != "fedpdm" or local.solver != "newton" or not convex):
+    whole = c.uplink == 1 and c.downlink == 1 and c.values == "float32"
+    everybody = a.server_rule == "dual-memory" and r.participants in (0, config.data.clients)
+    if a.name != "fedpdm" and (a.adaptive or a.newton or a.metric == "moments"):
         raise ValueError(
-            'algorithm.metric="moments" needs algorithm.name="fedpdm", local.solver="newton" and a convex penalty, not '
-            f'"{config.problem.penalty}": set algorithm.metric="plain"'
+            f'the preset "table" finds the optimum in ways that only fedpdm has, and algorithm.name={a.name}: start from the '
+            'preset "plain" (docs/compare.md), or set algorithm.adaptive=false, algorithm.newton=false and '
+            'algorithm.metric="plain"'
+        )
+    for key in (key for key, yes in {"adaptive": a.adaptive, "newton": a.newton}.items() if yes):
+        if not everybody:
+            raise ValueError(
+                f'algorithm.{key}=true needs algorithm.server_rule="dual-memory", not "{a.server_rule}", and all clients in '
+                f"every round, but rounds.participants={r.participants}: set it to 0, or set algorithm.{key}=false"
+            )
+        if not whole:
+            raise ValueError(f"algorithm.{key}=true needs whole messages: remove the settings in [compression]")
+    if a.metric == "moments" and (local.solver != "newton" or not convex):
+        more = " and algorithm.newton=false" if a.newton and not convex else ""
+        raise ValueError(
+            'algorithm.metric="moments" needs local.solver="newton" and a convex penalty, not '
+            f'"{config.problem.penalty}": set algorithm.metric="plain"{more}'
+        )
+    if a.newton and (not convex or config.problem.beta):
+        raise ValueError(
+            f'algorithm.newton=true needs a convex problem, not problem.penalty="{config.problem.penalty}" with '
+            f"problem.beta={config.problem.beta:g}: set algorithm.newton=false"
         )
     if local.solver == "newton" and (local.batch_size or not local.tolerance or config.problem.penalty_by != "prox"):
         raise ValueError(

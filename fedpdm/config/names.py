@@ -18,6 +18,7 @@ class OneOf:
     """The type of a setting that takes one word of some tables or lists, as they are when it is validated."""
 
     sources: tuple[Iterable[str], ...]
+    refused: tuple[tuple[str, str], ...] = ()  # words that a user may try, and why they are not offered
 
     def names(self) -> list[str]:
         """List the words."""
@@ -25,6 +26,8 @@ class OneOf:
 
     def check(self, value: object) -> str:
         """Return the word, or refuse it."""
+        if (reason := dict(self.refused).get(str(value))) is not None and value not in self.names():
+            raise PydanticCustomError("literal_error", "{reason}", {"reason": reason})
         if not isinstance(value, str) or value not in self.names():
             raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": spelled(self.names())})
         return value
@@ -35,7 +38,11 @@ class OneOf:
 
 AlgorithmName = Annotated[str, OneOf((ALGORITHMS,))]
 AggregateName = Annotated[str, OneOf((AGGREGATES,))]
-LossName = Annotated[str, OneOf((LOSSES, ("auto",)))]
+COX = (
+    "the partial likelihood of Cox is not offered: each of its terms is a sum over all subjects at risk, at all clients, so no "
+    "client can compute its part and nothing bounds one subject; use 'piecewise-exponential', which has the same hazard ratios"
+)
+LossName = Annotated[str, OneOf((LOSSES, ("auto",)), (("cox", COX),))]
 PenaltyName = Annotated[str, OneOf((PENALTIES,))]
 PartitionName = Annotated[str, OneOf((PARTITIONS, ("column",)))]
 ScalingName = Annotated[str, OneOf((("none",), SCALINGS))]

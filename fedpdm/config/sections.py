@@ -4,11 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fedpdm.choices import (
-    DIRICHLET_ALPHA,
-    GAMMA,
-    LABELS_PER_CLIENT,
-)
+from fedpdm.choices import DIRICHLET_ALPHA, GAMMA, LABELS_PER_CLIENT
 from fedpdm.choices.words import Coordinates, Downlink, Mode, Relation, Sampling, ThresholdAim, ValueKind
 from fedpdm.config.conditions import check_config, check_data
 from fedpdm.config.names import (
@@ -33,7 +29,9 @@ class Section(BaseModel):
 
 class DataSection(Section):
     name: str = Field(
-        default="mnist", description='"mnist", "adult", "digits", or the path of your table (.csv, .parquet, .npz, .svm)'
+        default="mnist",
+        description='"mnist", "fashion-mnist", "adult", "digits", or the path of your table (.csv, .parquet, .npz, .svm) or of '
+        "a folder of images",
     )
     label: str | None = Field(default=None, description="own table: the column to predict; unset: that of the schema")
     client_column: str | None = Field(
@@ -69,13 +67,14 @@ class DataSection(Section):
         "one example to norm 1: after square roots, minus its mean, both, or smoothed too",
     )
     features: FeatureMapName = Field(
-        default="raw", description="public map of one example; auto: scattering for images, piecewise for tables"
+        default="raw",
+        description="public map of one example; auto: scattering for images, hashed for texts, piecewise for tables",
     )
     # `place_options` adds the maps' options here
     basis: str = Field(
         default="none",
-        description="project features onto a public basis: none; strokes or shapes (made-up images); auto; or an .npz file "
-        "with public rows",
+        description="project features onto a basis: none; strokes or shapes (made-up images); auto; an .npz file with public "
+        "rows; or private (their noised second moment)",
     )
     basis_size: int = Field(default=200, ge=1, description="basis: number of directions, at most the number of features")
     validation: int = Field(
@@ -84,6 +83,12 @@ class DataSection(Section):
     standardise: bool = Field(
         default=False,
         description="centre and scale the features by means and deviations of the training rows of all clients",
+    )
+    standard_shrink: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="standardise, with privacy: factor on the weights of the released model, since training cuts long rows",
     )
     radius: float | None = Field(
         default=None,
@@ -113,6 +118,16 @@ class ProblemSection(Section):
     penalty_by: Literal["prox", "subgradient"] = Field(
         default="prox", description='"prox" at the server, or "subgradient" in every local step (no exact zeros)'
     )
+    sparsity: Annotated[float, Field(gt=0)] | Literal["noise"] | None = Field(
+        default=None,
+        description='weights that the finished model keeps: a share (below 1), a number, or as many as "noise" cannot explain; '
+        "unset: all",
+    )
+    sparsity_by: Literal["weight", "class", "feature", "column"] = Field(
+        default="weight",
+        description='what sparsity counts: "weight"; "class": weights of each class; "feature": for all classes; "column": '
+        "all levels of a table's column",
+    )
     class_weights: Literal["balanced"] | list[Annotated[float, Field(gt=0)]] | None = Field(
         default=None, description='the weight of each class: a list, or "balanced" by the rows, without privacy'
     )
@@ -128,6 +143,11 @@ class AlgorithmSection(Section):
     metric: Literal["plain", "moments"] = Field(
         default="plain",
         description='fedpdm: "plain" distances, or by the second "moments" of all clients\' features: undoes correlations',
+    )
+    newton: bool = Field(
+        default=False,
+        description="fedpdm: between rounds the server takes Newton steps, from the sums of all clients' gradients and "
+        "curvatures; for models of at most 1,000 weights",
     )
 
     aggregate: AggregateName = Field(
@@ -167,6 +187,7 @@ class RoundsSection(Section):
         default="uniform", description='"uniform": drawn anew in every round; "cycle": all clients in turn, evenly'
     )
     all_first: bool = Field(default=True, description="let every client take part in the first round (S_0 = all)")
+    initial_scale: float = Field(default=0.01, ge=0, description="standard deviation of the random first model")
 
 
 class PrivacySection(Section):
@@ -190,7 +211,10 @@ class PrivacySection(Section):
         description="bound C on one example's gradient (unit = client: on a client's mean one); unset: half of the loss's own",
     )
     standard_share: float = Field(
-        default=0.1, gt=0, lt=1, description="share of the budget for means and deviations, with data.standardise"
+        default=0.1,
+        gt=0,
+        lt=1,
+        description="share of the budget for the release before training: data.standardise or a private basis",
     )
     interval_share: float = Field(
         default=0.3, gt=0, lt=1, description="share of the budget for gradients and curvature, with metrics.intervals"
@@ -251,6 +275,21 @@ class CompressionSection(Section):
     )
 
 
+class AttackSection(Section):
+    """Simulated attackers (docs/hostile-clients.md)."""
+
+    kind: Literal["none", "sign-flip", "scaling", "constant", "one-class", "label-flip", "missing-noise", "strongest"] = Field(
+        default="none",
+        description='what attackers do: "one-class" and "label-flip" change their labels, the others what they send; '
+        '"strongest" goes as far against the honest clients as the check of messages lets it',
+    )
+    clients: int = Field(default=0, ge=0, description="number of clients that attack, drawn by the seed")
+    scale: float = Field(
+        default=10.0, gt=0, description="sign-flip, scaling: times the honest update; constant: the value of every coordinate"
+    )
+    checks: bool = Field(default=True, description="with attackers: the server refuses what no honest client could have sent")
+
+
 class MetricsSection(Section):
     evaluate_every: int = Field(default=1, ge=1, description="rounds between test accuracies")
     diagnose_every: int = Field(
@@ -266,8 +305,9 @@ class MetricsSection(Section):
     )
     intervals: bool = Field(
         default=False,
-        description="an interval for every coefficient (a number or two classes); with privacy it takes a share of the budget",
+        description="an interval for every coefficient; with privacy it takes a share of the budget",
     )
+    path: bool = Field(default=False, description="test the finished model with fewer and fewer weights, too")
     tail: float = Field(
         default=0.5, gt=0, le=1, description="the averaged model is the mean over this last share of the rounds"
     )
@@ -285,6 +325,7 @@ class Config(Section):
     privacy: PrivacySection = Field(default_factory=PrivacySection)
     cohorts: CohortsSection = Field(default_factory=CohortsSection)
     compression: CompressionSection = Field(default_factory=CompressionSection)
+    attack: AttackSection = Field(default_factory=AttackSection)
     metrics: MetricsSection = Field(default_factory=MetricsSection)
 
     @model_validator(mode="after")

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
 
 from fedpdm.choices.words import DRAWINGS
 from fedpdm.data.shapes import shape_images
@@ -31,7 +30,8 @@ __all__ += ["unit_rows"]
 
 COUNT = 3000  # made-up images
 FLOOR, POWER = 0.001, -0.25
-VERSION = 2  # part of the cache's key: raise it whenever drawings or directions come out different
+PART = 4096  # rows or columns that are in memory in float64 at a time
+VERSION = 3  # part of the cache's key: raise it whenever drawings or directions come out different
 
 # The drawing function of each name; all return [count, height, width] in [0, 1].
 _DRAWN: dict[str, Callable[[int, int, int], np.ndarray]] = {
@@ -79,7 +79,7 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
 
 
 def drawn_rows(name: str, height: int, width: int, depth: int, count: int = COUNT) -> np.ndarray:
-    """Draw made-up images as rows of pixels, the same in every colour channel.
+    """Draw made-up images as rows of pixels; if there are several channels, in two colours each.
 
     Parameters
     ----------
@@ -95,7 +95,17 @@ def drawn_rows(name: str, height: int, width: int, depth: int, count: int = COUN
     ndarray
         [count, height * width * depth].
     """
-    return _DRAWN[name](height, width, count).reshape(count, -1).repeat(depth, axis=1)
+    drawn = _DRAWN[name](height, width, count).reshape(count, -1)
+    if depth == 1:
+        return drawn
+    paper, ink = _colours(count, depth)
+    return (paper[:, None] + (ink - paper)[:, None] * drawn[:, :, None]).reshape(count, -1).astype(np.float32)
+
+
+def _colours(count: int, depth: int) -> np.ndarray:
+    """Return [2, count, depth] values in [0, 1]: multiples of square roots, of other primes than those of the drawings."""
+    roots = np.sqrt([number for number in range(73, 400) if all(number % other for other in range(2, 20))][: 2 * depth])
+    return np.moveaxis((np.arange(1, count + 1)[:, None] * roots % 1).reshape(count, 2, depth), 1, 0)
 
 
 def read_public_rows(path: Path, columns: int) -> np.ndarray:
@@ -174,8 +184,7 @@ def principal_basis(features: np.ndarray, size: int) -> Basis:
     """
     if len(features) < 2:
         raise ConfigError(f"A basis needs at least 2 public rows, but there are {len(features)}: give more.")
-    rows = unit_rows(features.astype(np.float64))
-    return as_basis(_decompose(rows, min(size, len(features) - 1, features.shape[1])))
+    return as_basis(_decompose(features, min(size, len(features) - 1, features.shape[1])))
 
 
 def as_basis(kept: np.ndarray) -> Basis:
@@ -210,17 +219,30 @@ def as_array(basis: Basis) -> np.ndarray:
     return np.concatenate([basis.centre[None], basis.directions.T])
 
 
-def _decompose(rows: np.ndarray, size: int) -> np.ndarray:
-    """Compute the centre, then one row per direction."""
-    centre = rows.mean(axis=0)
-    moved = rows - centre
-    wide = len(rows) < rows.shape[1]  # then the matrix of the rows is the smaller one
-    gram = (moved @ moved.T if wide else moved.T @ moved) / len(rows)
+def _decompose(features: np.ndarray, size: int) -> np.ndarray:
+    """Compute the centre, then one row per direction. Only parts are ever in float64: the features may take gigabytes."""
+    from scipy.linalg import eigh  # slow to import, and the results are kept
+
+    wide = len(features) < features.shape[1]  # then the matrix of the rows is the smaller one
+    places = [slice(start, start + PART) for start in range(0, max(features.shape), PART)]
+    norms = np.concatenate([np.linalg.norm(part.astype(np.float64), axis=1) for part in np.array_split(features, 8)])
+    scale = 1 / np.maximum(norms, 1e-12)
+    centre = np.concatenate([scale @ features[:, place] for place in places]) / len(features)
+
+    def moved(place: slice) -> np.ndarray:
+        if wide:
+            return features[:, place] * scale[:, None] - centre[place]
+        return features[place] * scale[place, None] - centre
+
+    gram = np.zeros((min(features.shape), min(features.shape)))
+    for place in places:
+        part = moved(place)
+        gram += part @ part.T if wide else part.T @ part
     last = len(gram) - 1
-    variances, vectors = scipy.linalg.eigh(gram, subset_by_index=[last - size + 1, last])
+    variances, vectors = eigh(gram / len(features), subset_by_index=[last - size + 1, last])
     variances, vectors = np.maximum(variances[::-1], 0), vectors[:, ::-1]
     if wide:
-        vectors = moved.T @ vectors
+        vectors = np.concatenate([moved(place).T @ vectors for place in places])
         vectors /= np.maximum(np.linalg.norm(vectors, axis=0), 1e-300)
     largest = np.abs(vectors).argmax(axis=0)
     vectors = vectors * np.sign(vectors[largest, np.arange(size)])

@@ -1,13 +1,14 @@
-"""CSV files as columns of words: any common separator and encoding, in a columnar reader."""
+"""CSV files as columns: any common separator and encoding, in a columnar reader."""
 
-__all__ = ["read_csv"]
+__all__ = ["NumberNames", "first_rows", "number_names", "read_csv", "read_numbers"]
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from fedpdm.data.values import PLAIN
 from fedpdm.errors import DataError
 
 if TYPE_CHECKING:
@@ -15,9 +16,78 @@ if TYPE_CHECKING:
 
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # the first bytes of a file in UTF-16
 SEPARATORS = ",;\t|"
+CODE = r"^[+-]?0\d"  # 007 is a name, not the number 7
 
 
-def read_csv(path: Path) -> "Iterator[tuple[str, polars.Series]]":
+class NumberNames(NamedTuple):
+    """The columns of a file whose cells are all numbers or empty, by their names in the header."""
+
+    numbers: tuple[str, ...]
+    plain: frozenset[str]  # those whose numbers are written in one way only, so that each tells how it was written
+    header: tuple[str, ...]  # all columns, in the order of the file
+
+
+def number_names(path: Path) -> NumberNames:
+    """Tell which columns hold nothing but numbers. The file is read in parts, and no cell is kept.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    NumberNames
+        Nothing if the file is not in UTF-8, or cannot be read in this way: `read_csv` says why.
+    """
+    import polars as pl
+
+    with path.open("rb") as file:
+        first = file.readline()
+    cells, empty = pl.all(), pl.all().is_null()
+    finite = cells.cast(pl.Float64, strict=False).is_finite().fill_null(False)
+    numbers = ((finite | empty) & ~cells.str.contains(CODE).fill_null(False)).all() & cells.is_not_null().any()
+    plain = cells.str.contains(PLAIN).all().name.prefix("plain ")
+    try:
+        frame = pl.scan_csv(path, infer_schema=False, separator=_separator(first.decode("utf-8-sig")))
+        header = frame.collect_schema().names()
+        checked = frame.select(numbers, plain).collect(engine="streaming").row(0)
+    except (UnicodeDecodeError, pl.exceptions.PolarsError):
+        return NumberNames((), frozenset(), ())  # another encoding, or lines of unequal length
+    if any("_duplicated_" in name for name in header):
+        return NumberNames((), frozenset(), ())
+    found = [name for name, all_numbers in zip(header, checked, strict=False) if all_numbers and name == name.strip()]
+    written = frozenset(name for name, all_plain in zip(header, checked[len(header) :], strict=True) if all_plain)
+    return NumberNames(tuple(found), written & set(found), tuple(header))
+
+
+def read_numbers(path: Path, names: Collection[str]) -> "dict[str, polars.Series]":
+    """Read columns of numbers as float64, without a word for each cell in between: a half of the memory, or a quarter.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    names : collection of str
+        Columns from `number_names`.
+
+    Returns
+    -------
+    dict of str to polars.Series
+        The columns.
+    """
+    import polars as pl
+
+    if not names:
+        return {}
+    with path.open("rb") as file:
+        separator = _separator(file.readline().decode("utf-8-sig"))
+    types = dict.fromkeys(names, pl.Float64)
+    frame = pl.read_csv(path, infer_schema=False, separator=separator, columns=list(names), schema_overrides=types)
+    return {name: frame.drop_in_place(name) for name in names}
+
+
+def read_csv(path: Path, names: Collection[str] = ()) -> "Iterator[tuple[str, polars.Series]]":
     """Read the columns one after the other, all of them as words; an empty cell is null.
 
     A file in UTF-8 is read from the disk as it is. The first two bytes identify UTF-16. In any other file, lines that are not
@@ -27,6 +97,8 @@ def read_csv(path: Path) -> "Iterator[tuple[str, polars.Series]]":
     ----------
     path : Path
         The file.
+    names : collection of str
+        The columns to read, by their names in the header; empty: all.
 
     Returns
     -------
@@ -38,20 +110,43 @@ def read_csv(path: Path) -> "Iterator[tuple[str, polars.Series]]":
     with path.open("rb") as file:
         first = file.readline()
     if first.startswith(UTF_16):
-        return _columns(path.read_bytes().decode("utf-16"))
+        return _columns(path.read_bytes().decode("utf-16"), names)
     try:
         header = first.decode("utf-8-sig")
-        return _parsed(path, _separator(header))
+        return _parsed(path, _separator(header), names)
     except (UnicodeDecodeError, pl.exceptions.ComputeError):
-        return _columns(_text(path.read_bytes()))
+        return _columns(_text(path.read_bytes()), names)
 
 
-def _columns(text: str) -> "Iterator[tuple[str, polars.Series]]":
+def first_rows(path: Path, rows: int) -> "dict[str, polars.Series]":
+    """Read the first rows of a file in UTF-8, all cells as words.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    rows : int
+        The most rows.
+
+    Returns
+    -------
+    dict of str to polars.Series
+        The columns.
+    """
+    import polars as pl
+
+    with path.open("rb") as file:
+        header = file.readline().decode("utf-8-sig")
+    frame = pl.scan_csv(path, infer_schema=False, separator=_separator(header)).head(rows).collect()
+    return {name.strip(): frame[name] for name in frame.columns}
+
+
+def _columns(text: str, names: Collection[str]) -> "Iterator[tuple[str, polars.Series]]":
     import polars as pl
 
     separator = _separator(text.split("\n", 1)[0])
     try:
-        return _parsed(io.BytesIO(text.encode()), separator)
+        return _parsed(io.BytesIO(text.encode()), separator, names)
     except pl.exceptions.ComputeError:
         raise DataError(_ragged(text, separator)) from None
 
@@ -72,10 +167,10 @@ def _decoded(line: bytes) -> str:
         return line.decode("latin-1")
 
 
-def _parsed(source: Path | io.BytesIO, separator: str) -> "Iterator[tuple[str, polars.Series]]":
+def _parsed(source: Path | io.BytesIO, separator: str, names: Collection[str]) -> "Iterator[tuple[str, polars.Series]]":
     import polars as pl
 
-    frame = pl.read_csv(source, infer_schema=False, separator=separator)
+    frame = pl.read_csv(source, infer_schema=False, separator=separator, columns=list(names) or None)
     twice = next((column for column in frame.columns if "_duplicated_" in column), None)
     if twice:
         raise DataError(f"two columns have the name {twice.partition('_duplicated_')[0]!r}: rename one of them")

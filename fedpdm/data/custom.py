@@ -1,6 +1,6 @@
 """The user's own table as a data set: its schema, its test rows, its clients."""
 
-__all__ = ["CustomData", "load_custom"]
+__all__ = ["READERS", "CustomData", "load_custom"]
 
 import hashlib
 from collections.abc import Callable
@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedpdm.choices.words import LARGE_FILE
 from fedpdm.config import DataSection
 from fedpdm.data.datasets import Dataset
 from fedpdm.data.encoding import encode
-from fedpdm.data.schema import Ignored, Schema, describe, read_schema, some, to_toml
+from fedpdm.data.schema import Ignored, Image, Schema, Text, describe, read_schema, some, to_toml
 from fedpdm.data.schema_inference import check_roles, infer_schema
 from fedpdm.data.split import gather_small, split
 from fedpdm.data.survival import band_places, expand
@@ -20,7 +21,7 @@ from fedpdm.data.tables import SKLEARN, Table, read_table
 from fedpdm.errors import ConfigError, DataError
 
 TEST_SHARE = 0.2
-LARGE = 10_000_000  # bytes of a file that takes long enough to report progress
+READERS = ("auto", "hashed", "onnx")  # feature maps that read texts
 
 
 class CustomData(NamedTuple):
@@ -58,15 +59,17 @@ def load_custom(
     if data.event_column is not None and data.features != "raw":
         raise ConfigError(f"data.features={data.features} does not go with a time to an event: set data.features=raw.")
     path = Path(data.name).expanduser()
-    large = path.is_file() and path.stat().st_size > LARGE
+    large = path.is_file() and path.stat().st_size > LARGE_FILE
     tell = say if say is not None and large else lambda words: None
     tell(f"reading {path.stat().st_size / 1e6:.0f} MB" if large else "")
     table = read_table(data.name)
     tell(f"encoding {table.rows} rows of {len(table.columns)} columns")
     check_roles(table.name, data.label, data.client_column, data.unit_column)
     schema, notes = _schema(data, table, private, target)
-    rows = encode(schema, table)
+    rows = encode(schema, table, consume=True)
     name, count, checksums = table.name, table.rows, {table.name: table.checksum, "schema": _digest(schema)}
+    if any(isinstance(column, Image) for column in schema.columns.values()):  # the table may hold paths only
+        checksums["images"] = hashlib.sha256(np.ascontiguousarray(rows.features).data).hexdigest()
     del table  # its columns are not needed beside the features
     if private and len(rows.labels) < count:
         raise DataError(
@@ -82,7 +85,7 @@ def load_custom(
         )
     if data.test_file is None:
         train, test = split(rows, data.test_share or TEST_SHARE, data.partition_seed, name)
-        held_out = rows._replace(features=rows.features[test], labels=rows.labels[test])
+        held_out = rows._replace(features=_rows(rows.features, test), labels=rows.labels[test])
     else:
         train, test, other = np.arange(len(rows.labels)), np.zeros(0, np.int64), read_table(data.test_file)
         held_out = encode(_without_client(schema.model_copy(update={"unit_column": None})), other)
@@ -90,7 +93,7 @@ def load_custom(
         notes += tuple(f"test rows: {note}" for note in held_out.notes)
     dataset = Dataset(
         name=name,
-        features=rows.features[train],
+        features=_rows(rows.features, train),
         labels=rows.labels[train],
         test_features=held_out.features,
         test_labels=held_out.labels,
@@ -104,6 +107,14 @@ def load_custom(
     )
     notes = (*notes, _shape(dataset, schema))
     return CustomData(_in_bands(dataset, schema) if schema.target and schema.target.event else dataset, schema, notes)
+
+
+def _rows(features: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Return some rows of features that are stored column by column, as an array that is stored row by row."""
+    found = np.empty((len(places), features.shape[1]), features.dtype)
+    for column in range(features.shape[1]):
+        found[:, column] = features[places, column]
+    return found
 
 
 def _in_bands(dataset: Dataset, schema: Schema) -> Dataset:
@@ -156,13 +167,15 @@ def _schema(data: DataSection, table: Table, private: bool, target: str | None) 
             schema = _without_client(schema)
         notes: tuple[str, ...] = (f"schema {data.schema_file}, {len(schema.feature_names)} features:\n{describe(schema)}",)
     else:
-        label = data.label or ("target" if table.name.startswith(SKLEARN) else None)
+        folder = {"image", "label"} <= table.columns.keys() and Path(data.name).expanduser().is_dir()
+        label = data.label or ("target" if table.name.startswith(SKLEARN) else "label" if folder else None)
         if label is None:
             columns = some(list(table.columns), 12)
             raise ConfigError(f"{table.name}: name the column to predict with --label (data.label); its columns are {columns}")
         if private:
             raise ConfigError(_refusal(table.name, label, client))
         schema, more = infer_schema(table, label, client, data.unit_column, target, data.event_column)
+        schema, more = _without_texts(schema, more) if data.features not in READERS else (schema, more)
         said = f"schema inferred from the rows, {len(schema.feature_names)} features:\n{describe(schema)}"
         notes = (said, *more)
     if data.partition == "column" and schema.client is None:
@@ -170,6 +183,18 @@ def _schema(data: DataSection, table: Table, private: bool, target: str | None) 
             'data.partition="column" needs the column with the owner of a row: --client-column (data.client_column)'
         )
     return schema, notes
+
+
+def _without_texts(schema: Schema, notes: tuple[str, ...]) -> tuple[Schema, tuple[str, ...]]:
+    """Leave out the texts of an inferred schema if the feature map of the settings does not read them."""
+    texts = [name for name, column in schema.columns.items() if isinstance(column, Text)]
+    if not texts:
+        return schema, notes
+    columns = {name: Ignored() if name in texts else column for name, column in schema.columns.items()}
+    if all(isinstance(column, Ignored) for column in columns.values()):
+        return schema, notes  # there is nothing else to learn from: `prepare` names the maps that read texts
+    said = f"left out, as {some(texts)} looks like text: `fedpdm run mapped ...` (data.features=auto) reads it"
+    return schema.model_copy(update={"columns": columns}), (*notes, said)
 
 
 def _refusal(table: str, label: str, client: str | None) -> str:

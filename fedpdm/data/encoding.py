@@ -1,14 +1,19 @@
 """Encode the rows of a table by a public schema. Nothing is fitted, and each row is encoded by itself."""
 
-__all__ = ["Encoded", "Members", "encode", "as_numbers", "as_words", "event_seen", "known_numbers"]
+__all__ = ["NOT_SEEN", "SEEN", "Encoded", "Members", "encode", "as_numbers", "as_words", "event_seen", "known_numbers"]
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedpdm.data.schema import Category, Number, Schema, Target, some
-from fedpdm.data.tables import MISSING, MISSING_NUMBERS, Table, number_word
+from fedpdm.data.images import is_image_column, pixels_of, rows_of_images
+from fedpdm.data.limits import require_memory
+from fedpdm.data.schema import Category, Image, Number, Schema, Target, Text, some
+from fedpdm.data.tables import MISSING, MISSING_NUMBERS, Table
+from fedpdm.data.texts import bytes_of
+from fedpdm.data.values import number_word
 from fedpdm.errors import DataError
 
 if TYPE_CHECKING:
@@ -47,7 +52,7 @@ class Members(NamedTuple):
     names: tuple[str, ...]
 
 
-def encode(schema: Schema, table: Table, labelled: bool = True) -> Encoded:
+def encode(schema: Schema, table: Table, labelled: bool = True, consume: bool = False) -> Encoded:
     """Encode a table's rows. Rows without a label are left out, and counted.
 
     Parameters
@@ -56,6 +61,9 @@ def encode(schema: Schema, table: Table, labelled: bool = True) -> Encoded:
         The public description, and the rows.
     labelled : bool
         Read the label (and the client, if there is one) too; otherwise the table may lack those columns.
+    consume : bool
+        Remove a column from the table when it is encoded, and store features column by column (in Fortran order), so that a
+        large table is never in memory twice.
 
     Returns
     -------
@@ -68,10 +76,11 @@ def encode(schema: Schema, table: Table, labelled: bool = True) -> Encoded:
         If a column is missing, a number is a word, or a label is none of the classes.
     """
     notes: list[str] = []
-    features = _encode_features(schema, table, notes)
+    extra = [name for name in table.columns if name not in (*schema.columns, *schema.roles)]
+    features = _encode_features(schema, table, notes, consume)
     if not labelled:
         return Encoded(features, np.zeros(0, np.int32), _client_places(None), tuple(notes))
-    if extra := [name for name in table.columns if name not in (*schema.columns, *schema.roles)]:
+    if extra:
         notes.append(f"{_amount(len(extra), 'column')} not in the schema, left out: {some(extra)}")
     labels = _encode_labels(schema, table, notes)
     clients = _client_places(_clients(table, schema.client) if schema.client else None)
@@ -84,9 +93,14 @@ def encode(schema: Schema, table: Table, labelled: bool = True) -> Encoded:
     return Encoded(features, labels, clients, tuple(notes), units)
 
 
-def _encode_features(schema: Schema, table: Table, notes: list[str]) -> np.ndarray:
+def _encode_features(schema: Schema, table: Table, notes: list[str], consume: bool) -> np.ndarray:
     """Encode column after column into one array, so that no part is in memory twice."""
-    features = np.zeros((table.rows, len(schema.feature_names)), np.float32)
+    width = len(schema.feature_names)
+    require_memory(table.rows * width * 4)
+    # images and texts come row by row
+    by_columns = consume and not any(isinstance(column, Image | Text) for column in schema.columns.values())
+    files = "file" if any(isinstance(column, Image) for column in schema.columns.values()) else None  # names a broken image
+    features = np.zeros((table.rows, width), np.float32, order="F" if by_columns else "C")
     place = 0
     for name, column in schema.columns.items():
         width = 0
@@ -96,7 +110,15 @@ def _encode_features(schema: Schema, table: Table, notes: list[str]) -> np.ndarr
         elif isinstance(column, Category):
             width = len(column.levels)
             _encode_category(column, table, name, notes, features[:, place : place + width])
+        elif isinstance(column, Image):
+            width = math.prod(column.shape)
+            _encode_images(column, table, name, features[:, place : place + width])
+        elif isinstance(column, Text):
+            width = column.length
+            _encode_texts(column, table, name, notes, features[:, place : place + width])
         place += width
+        if consume and name != files:
+            table.columns.pop(name, None)
     if schema.bias:
         features[:, -1] = 1
     return features
@@ -132,6 +154,8 @@ def as_numbers(series: "polars.Series", where: str) -> np.ndarray:
     """
     import polars as pl
 
+    if is_image_column(series):
+        raise DataError(f'{where} holds images, not numbers: write kind = "image" in the schema')
     series = known_numbers(series)
     numbers = series.cast(pl.Float64, strict=False)
     wrong = series.is_not_null() & ~(numbers.is_finite().fill_null(False))
@@ -179,6 +203,8 @@ def as_words(series: "polars.Series", declared: Sequence[str] = ()) -> "polars.S
     """
     import polars as pl
 
+    if is_image_column(series):
+        raise DataError(f'column {series.name!r} holds images, not words: write kind = "image" in the schema')
     if series.dtype.is_numeric():
         series = series.set((series == 0).fill_null(False), 0)  # -0 too: else one of the two would have the other's word
         values = series.drop_nulls().unique()
@@ -191,7 +217,7 @@ def as_words(series: "polars.Series", declared: Sequence[str] = ()) -> "polars.S
 
 
 def _encode_number(column: Number, table: Table, name: str, notes: list[str], block: np.ndarray) -> None:
-    values = as_numbers(table.column(name), f"{table.name}, column {name!r}")
+    values = as_numbers(table.column(name, numbers=True), f"{table.name}, column {name!r}")
     missing = np.isnan(values)
     outside = int(((values < column.low) | (values > column.high)).sum())
     if outside:
@@ -223,6 +249,26 @@ def _encode_category(column: Category, table: Table, name: str, notes: list[str]
         notes.append(f"{name}: {_amount(count, 'missing value')} {_is(count)} encoded as 0 in every indicator")
 
 
+def _encode_images(column: Image, table: Table, name: str, block: np.ndarray) -> None:
+    for row, image in enumerate(rows_of_images(table.column(name), table.folder)):
+        try:
+            block[row] = pixels_of(image, column.full_shape, column.white)
+        except DataError as error:
+            file = f" ({table.columns['file'][row]})" if "file" in table.columns else ""
+            raise DataError(f"{table.name}, column {name!r}, row {row + 1}{file}: {error}") from None
+
+
+def _encode_texts(column: Text, table: Table, name: str, notes: list[str], block: np.ndarray) -> None:
+    series = table.column(name)
+    texts = (as_words(series) if series.dtype.is_numeric() or is_image_column(series) else series).to_list()
+    for row, text in enumerate(texts):
+        block[row] = bytes_of(text, column.length)
+    if cut := sum(len(text.encode(errors="replace")) > column.length for text in texts if text):
+        notes.append(f"{name}: {_amount(cut, 'text')} {_is(cut)} cut to {column.length} bytes")
+    if missing := sum(text is None for text in texts):
+        notes.append(f"{name}: {_amount(missing, 'missing text')} {_is(missing)} empty")
+
+
 def _places(words: "polars.Series", levels: Sequence[str]) -> np.ndarray:
     """Return the position of every word among the levels; -1 for other words and for missing ones."""
     import polars as pl
@@ -239,7 +285,8 @@ def _encode_labels(schema: Schema, table: Table, notes: list[str]) -> np.ndarray
 
 
 def _encode_target(target: Target, schema: Schema, table: Table, notes: list[str]) -> np.ndarray:
-    values = as_numbers(table.column(schema.label, "label column"), f"{table.name}, label column {schema.label!r}")
+    label = table.column(schema.label, "label column", numbers=True)
+    values = as_numbers(label, f"{table.name}, label column {schema.label!r}")
     outside = int(((values < target.low) | (values > target.high)).sum())
     if outside:
         bounds = f"[{target.low:g}, {target.high:g}]"

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedpdm.data.sources import cache_dir
 
-__all__ = ["content_key", "remember", "feature_dir"]
+__all__ = ["content_key", "feature_dir", "is_stored", "remember"]
 
 
 def feature_dir() -> Path:
@@ -45,6 +45,22 @@ def content_key(array: np.ndarray, *parts: object) -> str:
     return _digest(array, repr(parts)).hex()
 
 
+def is_stored(key: str) -> bool:
+    """Tell whether there is an array under a key.
+
+    Parameters
+    ----------
+    key : str
+        From `content_key`.
+
+    Returns
+    -------
+    bool
+        True if a file exists, which may be broken.
+    """
+    return _path(key).is_file()
+
+
 def remember(key: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
     """Return the array that is stored under a key, or compute and store it.
 
@@ -60,12 +76,16 @@ def remember(key: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
     ndarray
         The array.
     """
-    path = feature_dir() / f"{key}.features"
+    path = _path(key)
     kept = _read(path)
     if kept is None:
         kept = compute()
         _write(path, kept)
     return kept
+
+
+def _path(key: str) -> Path:
+    return feature_dir() / f"{key}.features"
 
 
 def _digest(array: np.ndarray, words: str = "") -> bytes:
@@ -81,7 +101,7 @@ def _read(path: Path) -> np.ndarray | None:
             array = np.load(stream, allow_pickle=False)
     except FileNotFoundError:
         return None
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, MemoryError) as error:
         return _drop(path, str(error))
     return array if _digest(array) == expected else _drop(path, "its checksum is wrong")
 

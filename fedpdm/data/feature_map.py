@@ -1,5 +1,6 @@
 """A public map of one example: its type, a map from your own function, and the check before private rows are mapped."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -13,7 +14,9 @@ from fedpdm.errors import ConfigError
 __all__ = ["VERSION", "FeatureMap", "check_one_example_at_a_time", "feature_map"]
 
 ONE_EXAMPLE = "one example"
-VERSION = 1  # part of the cache's key: raise it whenever the numbers of a map change
+VERSION = 2  # part of the cache's key: raise it whenever the numbers of a map change
+PART = 1024  # examples between two looks at the clock
+EVERY = 10  # seconds between two notices
 TOLERANCE = 1e-5  # for features that should be equal: a larger batch may take sums in another order
 
 
@@ -34,6 +37,10 @@ class FeatureMap(NamedTuple):
         Scale every row to norm 1, and add a constant column of 0.2 (the bias).
     key : tuple
         The options that distinguish this map in the cache; None if it is too fast to need one.
+    why : str
+        Why it is public.
+    before : callable
+        Names the long work that comes before the first example, from the columns without the bias; empty if there is none.
     """
 
     name: str
@@ -43,6 +50,8 @@ class FeatureMap(NamedTuple):
     depends_on: str = ONE_EXAMPLE
     unit: bool = True
     key: tuple[object, ...] | None = None
+    why: str = "It is a fixed formula of one example: nothing in it was fitted to any data."
+    before: Callable[[Sequence[str]], str] = lambda names: ""
 
     def rows(self, features: np.ndarray, feature_names: Sequence[str]) -> np.ndarray:
         """Return the features of these examples, each by itself."""
@@ -55,19 +64,29 @@ class FeatureMap(NamedTuple):
         """Return the names of the columns after the map."""
         return (*self.columns(without_bias(feature_names)), "bias") if self.unit else tuple(feature_names)
 
-    def apply(self, dataset: Dataset) -> Dataset:
-        """Return the data set with its training and its test examples mapped."""
+    def apply(self, dataset: Dataset, say: Callable[[str], None] | None = None) -> Dataset:
+        """Return the data set with its training and its test examples mapped; a slow map reports its progress."""
         names = dataset.feature_names
 
         def mapped(features: np.ndarray) -> np.ndarray:
             if self.key is None:
                 return self.rows(features, names)
             key = content_key(features, self.name, self.key, names, VERSION)
-            return remember(key, lambda: self.rows(features, names))
+            return remember(key, lambda: self._in_parts(features, names, say))
 
         return dataset._replace(
             features=mapped(dataset.features), test_features=mapped(dataset.test_features), feature_names=self.names(names)
         )
+
+    def _in_parts(self, features: np.ndarray, names: Sequence[str], say: Callable[[str], None] | None) -> np.ndarray:
+        """Map the rows part after part, and say every few seconds how far it is."""
+        parts, said = [], time.monotonic()
+        for start in range(0, max(len(features), 1), PART):
+            parts.append(self.rows(features[start : start + PART], names))
+            if say is not None and time.monotonic() - said > EVERY:
+                said = time.monotonic()
+                say(f"features={self.name}: {min(start + PART, len(features))} of {len(features)} examples")
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def without_bias(feature_names: Sequence[str]) -> Sequence[str]:

@@ -5,25 +5,26 @@ This module makes the map of the settings, with its options and its basis.
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedpdm.choices import FEATURE_MAPS, SCATTERING_CENTRE
-from fedpdm.choices.words import DRAWINGS
+from fedpdm.choices.words import DRAWINGS, PRIVATE_BASIS
 from fedpdm.config import DataSection
 from fedpdm.data.basis import VERSION as BASIS_VERSION
 from fedpdm.data.basis import Basis, as_array, as_basis, drawn_rows, principal_basis, public_digest, read_public_rows
-from fedpdm.data.feature_cache import content_key, remember
+from fedpdm.data.basis_files import basis_path
+from fedpdm.data.feature_cache import content_key, is_stored, remember
 from fedpdm.data.feature_map import VERSION, FeatureMap, check_one_example_at_a_time, feature_map, without_bias
 from fedpdm.data.maps import image_shape
+from fedpdm.data.texts import has_text
 from fedpdm.errors import ConfigError
 
 __all__ = ["FeatureMap", "FeatureOptions", "basis_of", "check_one_example_at_a_time", "feature_map", "make_map", "map_name"]
-__all__ += ["options_of", "without_bias"]
+__all__ += ["map_words", "options_of", "without_bias"]
 
-CHUNK = 2048  # rows of one projection
+CHUNK, CHUNK_NUMBERS = 2048, 2**23  # most rows, and most numbers before the projection, of one projection
 BASIS_KEYS = ("basis", "basis_size")  # options that every map has
 WRITTEN = ("mnist", "digits")  # data sets of handwriting
 
@@ -76,6 +77,8 @@ def options_of(data: DataSection) -> FeatureOptions:
     """
     options = FeatureOptions()
     options = options.replace(**{key: getattr(data, key, default) for key, default in options.items()})
+    if options["basis"] == PRIVATE_BASIS:  # comes after the map, from the clients
+        options = options.replace(basis="none")
     if data.name in WRITTEN:
         drawn = {key: "strokes" for key in (SCATTERING_CENTRE.key, "basis") if options[key] == "auto"}
         options = options.replace(**drawn)
@@ -83,7 +86,7 @@ def options_of(data: DataSection) -> FeatureOptions:
 
 
 def map_name(name: str, feature_names: Sequence[str]) -> str:
-    """Replace "auto" by a map: scattering for images, whose columns are pixels, and piecewise for tables.
+    """Replace "auto" by a map: scattering for images, whose columns are pixels, hashed for texts, and piecewise for tables.
 
     Parameters
     ----------
@@ -99,7 +102,38 @@ def map_name(name: str, feature_names: Sequence[str]) -> str:
     """
     if name != "auto":
         return name
-    return "scattering" if feature_names[0].startswith("pixel ") else "piecewise"
+    if feature_names[0].startswith("pixel "):
+        return "scattering"
+    return "hashed" if has_text(feature_names) else "piecewise"
+
+
+def map_words(data: DataSection, feature_names: Sequence[str]) -> str:
+    """Name the map of the settings and its basis, with "auto" replaced by the choice.
+
+    Parameters
+    ----------
+    data : DataSection
+        The section [data] of the settings.
+    feature_names : sequence of str
+        The columns before the map.
+
+    Returns
+    -------
+    str
+        For instance "scattering, 200 directions of shapes".
+
+    Examples
+    --------
+    >>> map_words(DataSection(name="photos/", features="auto", basis="auto"), ["pixel 0,0", "pixel 0,1"])
+    'scattering, 200 directions of shapes'
+    >>> map_words(DataSection(name="mnist", features="raw", basis="auto"), ["pixel 0,0"])  # then nothing is projected
+    'raw'
+    """
+    name = map_name(data.features, feature_names)
+    if data.basis == PRIVATE_BASIS:
+        return f"{name}, {data.basis_size} directions of the clients' second moment"
+    basis = "none" if name == "raw" else with_basis_chosen(name, options_of(data))["basis"]
+    return name if basis == "none" else f"{name}, {data.basis_size} directions of {basis}"
 
 
 def make_map(name: str, feature_names: Sequence[str], options: Mapping[str, Any] | None = None) -> FeatureMap:
@@ -162,18 +196,24 @@ def basis_of(name: str, feature_names: tuple[str, ...], options: FeatureOptions)
         if options["basis"] in DRAWINGS:
             rows = drawn_rows(options["basis"], *image_shape(feature_names))
         else:
-            rows = read_public_rows(Path(options["basis"]), len(feature_names))
+            rows = read_public_rows(basis_path(options["basis"]), len(feature_names))
         return principal_basis(plain.encode(rows, feature_names), options["basis_size"])
 
+    key = _basis_key(name, plain, feature_names, options)
+    return computed() if key is None else as_basis(remember(key, lambda: as_array(computed())))
+
+
+def _basis_key(name: str, plain: FeatureMap, feature_names: Sequence[str], options: FeatureOptions) -> str | None:
+    """Return the key under which a basis is stored; None: this map is never stored."""
     if plain.key is None:
-        return computed()
-    known = (name, plain.key, source_of_basis(options), options["basis_size"], feature_names, VERSION, BASIS_VERSION)
-    return as_basis(remember(content_key(np.zeros(0), "basis", *known), lambda: as_array(computed())))
+        return None
+    known = (name, plain.key, source_of_basis(options), options["basis_size"], tuple(feature_names), VERSION, BASIS_VERSION)
+    return content_key(np.zeros(0), "basis", *known)
 
 
 def source_of_basis(options: FeatureOptions) -> str:
     """Return the source of a basis: the name of the drawings, or a digest of the public file."""
-    return options["basis"] if options["basis"] in DRAWINGS else public_digest(Path(options["basis"]))
+    return options["basis"] if options["basis"] in DRAWINGS else public_digest(basis_path(options["basis"]))
 
 
 def _behind_basis(name: str, options: FeatureOptions) -> FeatureMap:
@@ -183,8 +223,9 @@ def _behind_basis(name: str, options: FeatureOptions) -> FeatureMap:
     def encode(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
         basis = basis_of(name, tuple(names), options)
         out = np.empty((len(rows), basis.directions.shape[1]), np.float32)
-        for start in range(0, len(rows), CHUNK):  # in parts: all features before the projection would take gigabytes
-            part = slice(start, start + CHUNK)
+        chunk = min(CHUNK, max(64, CHUNK_NUMBERS // len(basis.centre)))
+        for start in range(0, len(rows), chunk):  # in parts: all features before the projection would take gigabytes
+            part = slice(start, start + chunk)
             out[part] = basis.project(plain.encode(rows[part], names))
         return out
 
@@ -196,5 +237,11 @@ def _behind_basis(name: str, options: FeatureOptions) -> FeatureMap:
         size = basis_of(name, tuple(names), options).directions.shape[1]
         return [f"direction {index}" for index in range(size)]
 
-    key = (options["scattering_scale"], source_of_basis(options), options["basis_size"]) if plain.key else None
-    return FeatureMap(name, sentence, encode, columns, key=key)
+    def before(names: Sequence[str]) -> str:
+        stored = _basis_key(name, plain, names, options)
+        known = stored is None or is_stored(stored)
+        return "" if known else f"finding {options['basis_size']} directions of {source}, once for images of this size"
+
+    key = (*plain.key, source_of_basis(options), options["basis_size"]) if plain.key else None
+    why = f"{plain.why} The directions come from {source} alone."
+    return FeatureMap(name, sentence, encode, columns, key=key, why=why, before=before)

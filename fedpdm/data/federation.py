@@ -17,6 +17,7 @@ from fedpdm.data.weights import clients_per_person, padded, person_weights, unit
 from fedpdm.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from fedpdm.data.directions import Directions
     from fedpdm.data.standard import Standard
 
 
@@ -48,8 +49,8 @@ class Federation(NamedTuple):
         Names of the clients, if a column of the table has them.
     schema : Schema
         The columns of the user's own table.
-    standard : Standard
-        How the features were centred and scaled, if they were.
+    standard : Standard or Directions
+        How the features were centred and scaled, or projected onto a private basis, if they were.
     weights, persons : ndarray, optional
         If rows do not count 1 each: [clients, max_size] float32, the weight of a row, 1/m for each of a person's m rows at the
         client; and [clients], the number of persons, by which these sums are divided.
@@ -59,6 +60,8 @@ class Federation(NamedTuple):
         Features and labels of rows that are set apart to choose a threshold on.
     test_units : ndarray, optional
         Equal numbers for test rows of one person, if they are known.
+    original_names, original_test
+        Names of the columns and the test features before a private basis, if there is one; saved models are for them.
     """
 
     features: np.ndarray
@@ -73,12 +76,14 @@ class Federation(NamedTuple):
     checksums: dict[str, str]
     client_names: tuple[str, ...] = ()
     schema: Schema | None = None
-    standard: "Standard | None" = None
+    standard: "Standard | Directions | None" = None
     weights: np.ndarray | None = None
     persons: np.ndarray | None = None
     clients_per_person: int = 1
     validation: tuple[np.ndarray, np.ndarray] | None = None
     test_units: np.ndarray | None = None
+    original_names: tuple[str, ...] = ()
+    original_test: np.ndarray | None = None
 
     @property
     def slots(self) -> np.ndarray:

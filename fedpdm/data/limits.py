@@ -4,17 +4,19 @@ A few hundred kilobytes of NPZ, Parquet or LibSVM can stand for gigabytes. All o
 pass over the text, so asking costs little.
 """
 
+import math
 import os
 import re
 import struct
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedpdm.errors import DataError
 
-__all__ = ["memory_limit", "require_memory", "npz_bytes", "parquet_bytes", "libsvm_bytes"]
+__all__ = ["memory_limit", "require_memory", "npz_bytes", "npz_dimensions", "parquet_bytes", "libsvm_bytes"]
 
 VARIABLE = "FEDPDM_MEMORY"  # gigabytes
 SHARE = 0.5  # of the machine's memory that a table may take
@@ -77,15 +79,42 @@ def npz_bytes(path: Path) -> int:
         return sum(max(entry.file_size, _claimed(archive, entry)) for entry in archive.infolist())
 
 
-def _claimed(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> int:
-    """The bytes that an array's header claims; NumPy reserves them before it reads a value."""
+def npz_dimensions(path: Path) -> list[int]:
+    """Return the number of dimensions of every array of an NPZ file, by their headers.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    list of int
+        One number per array.
+    """
+    with zipfile.ZipFile(path) as archive:
+        found = [_header(archive, entry) for entry in archive.infolist()]
+    return [len(header[0]) for header in found if header]
+
+
+def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype] | None:
+    """The shape and the type that an array's header claims; None if it is no array, which NumPy refuses."""
     with archive.open(entry) as file:
         try:
             version = np.lib.format.read_magic(file)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, _, dtype = read(file)
         except (ValueError, EOFError, struct.error):
-            return 0  # no array: NumPy refuses it
+            return None
+    return shape, dtype
+
+
+def _claimed(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> int:
+    """The bytes that an array's header claims; NumPy reserves them before it reads a value."""
+    header = _header(archive, entry)
+    if header is None:
+        return 0
+    shape, dtype = header
     size = dtype.itemsize
     for length in shape:
         size *= int(length)
@@ -93,9 +122,10 @@ def _claimed(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> int:
 
 
 def parquet_bytes(path: Path) -> int:
-    """Return what a Parquet file takes: rows times columns of numbers, or its own size if that is more.
+    """Return what a Parquet file takes: rows times columns of numbers, plus the words, or its own size if that is more.
 
-    A page with one repeated value takes a few bytes for any number of rows, so the file's own sizes say too little.
+    A page with one repeated value takes a few bytes for any number of rows, so the file's own sizes say too little. Words are
+    measured batch by batch, without being kept.
 
     Parameters
     ----------
@@ -110,9 +140,29 @@ def parquet_bytes(path: Path) -> int:
     import polars as pl
 
     frame = pl.scan_parquet(path)
-    columns = len(frame.collect_schema())
+    kinds = frame.collect_schema()
     rows = int(frame.select(pl.len()).collect().item())
-    return max(rows * columns * BYTES, path.stat().st_size)
+    lengths = [each for name, kind in kinds.items() for each in _lengths(pl.col(name), kind)]
+    asked = frame.select(pl.sum_horizontal(each.cast(pl.UInt64).sum() for each in lengths)) if lengths else None
+    more = 0 if asked is None else int(asked.collect(engine="streaming").item() or 0)
+    return max(rows * len(kinds) * BYTES + more, path.stat().st_size)
+
+
+def _lengths(column: Any, kind: Any) -> list[Any]:
+    """The bytes of the words, of the pixels and of the lists in a column, as expressions of every row."""
+    import polars as pl
+
+    if kind == pl.String:
+        return [column.str.len_bytes()]
+    if kind == pl.Binary:
+        return [column.bin.size()]
+    if kind == pl.List:
+        return [column.list.len().cast(pl.UInt64) * BYTES]
+    if kind == pl.Array:
+        return [pl.when(column.is_not_null()).then(math.prod(kind.shape) * BYTES).otherwise(0)]
+    if kind == pl.Struct:
+        return [each for field in kind.fields for each in _lengths(column.struct.field(field.name), field.dtype)]
+    return []
 
 
 def libsvm_bytes(path: Path) -> int:

@@ -9,7 +9,7 @@ from fedpdm.data.encoding import encode
 from fedpdm.data.features import WRITTEN
 from fedpdm.data.maps import image_shape
 from fedpdm.data.rows import adult_schema, input_names
-from fedpdm.data.schema import Category, Number, Schema
+from fedpdm.data.schema import Category, Number, Schema, Text
 from fedpdm.data.tables import table_from_columns
 
 __all__ = ["made_up_rows"]
@@ -61,4 +61,7 @@ def _table_rows(schema: Schema, count: int) -> np.ndarray:
         elif isinstance(column, Category):
             levels = [*column.levels, *([column.baseline] if column.baseline else [])]
             columns[name] = [levels[place] for place in rng.integers(0, len(levels), count)]
+        elif isinstance(column, Text):
+            letters = rng.choice(list("abcdefghijklmnopqrstuvwxyz     "), (count, min(column.length, 100)))
+            columns[name] = ["".join(row) for row in letters]
     return encode(schema, table_from_columns(columns), labelled=False).features

@@ -45,14 +45,15 @@ def scattering(*, scattering_scale: int, scattering_centre: str) -> FeatureMap:
         height, width, depth = image_shape(names)
         images = rows.reshape(-1, height, width, depth).transpose(0, 3, 1, 2).reshape(-1, height, width)
         waves = scatter(images, scale)
+        waves = waves.reshape(len(rows), depth, *waves.shape[1:])
         start = 0
-        # channels of the same order and scales have similar sizes: together they get mean 0 and variance 1
+        # paths of the same order and scales have similar sizes: together, in all colours, they get mean 0 and variance 1
         for count in groups_of_paths(scale):
             stop = start + count
-            group = waves[:, start:stop]
-            group -= group.mean(axis=(1, 2, 3), keepdims=True)
-            variance = np.einsum("ecij,ecij->e", group, group) / math.prod(group.shape[1:])
-            group /= np.sqrt(np.maximum(variance, GROUP_FLOOR))[:, None, None, None]
+            group = waves[:, :, start:stop]
+            group -= group.mean(axis=(1, 2, 3, 4), keepdims=True)
+            variance = np.einsum("edcij,edcij->e", group, group) / math.prod(group.shape[1:])
+            group /= np.sqrt(np.maximum(variance, GROUP_FLOOR))[:, None, None, None, None]
             start = stop
         together = waves.reshape(len(rows), -1)
         if scattering_centre != "strokes":

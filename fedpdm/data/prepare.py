@@ -3,20 +3,22 @@
 __all__ = ["build_federation", "prepare", "prepare_rows", "map_row", "radius_of"]
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from fedpdm.choices import LOSSES, PARTITIONS, is_table
+from fedpdm.choices import FEATURE_MAPS, LOSSES, PARTITIONS, is_table
 from fedpdm.config import Config, DataSection
-from fedpdm.data.custom import load_custom
+from fedpdm.data.custom import READERS, load_custom
 from fedpdm.data.datasets import Dataset, clip_norms, load_dataset
-from fedpdm.data.features import check_one_example_at_a_time, make_map, options_of
+from fedpdm.data.encoders import OVERLAP
+from fedpdm.data.features import check_one_example_at_a_time, make_map, options_of, without_bias
 from fedpdm.data.federation import Federation, hold_out, make_federation
 from fedpdm.data.partition import by_column
 from fedpdm.data.scaling import scale_features
 from fedpdm.data.split import set_apart
+from fedpdm.data.texts import has_text
 from fedpdm.errors import ConfigError
 
 MANY = 10_000  # a map of this many examples takes long enough for a notice
@@ -43,8 +45,8 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
         The clients' examples.
     """
     data, schema = config.data, None
+    say = (lambda words: print(f"{data.name}: {words}", file=sys.stderr, flush=True)) if progress else None
     if is_table(data.name):
-        say = (lambda words: print(f"{data.name}: {words}", file=sys.stderr, flush=True)) if progress else None
         dataset, schema, notes = load_custom(data, config.privacy.mechanism == "sound", _wanted(config), say)
         if progress:
             print(f"{dataset.name}:", *notes, sep="\n", file=sys.stderr)
@@ -53,7 +55,11 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
     count = len(dataset.features) + len(dataset.test_features)
     if progress and data.features != "raw" and count > MANY:
         print(f"{data.name}: features={data.features} of {count} examples", file=sys.stderr)
-    dataset = prepare(config, dataset)
+    if progress and data.features == "onnx" and config.privacy.mechanism == "sound":
+        print(f"{data.name}: {OVERLAP}", file=sys.stderr)
+    dataset = prepare(
+        config, dataset, (lambda words: print(f"{data.name}: {words}", file=sys.stderr, flush=True)) if progress else None
+    )
     if data.validation:
         dataset = hold_out(dataset, data.validation)
     validation = None
@@ -121,7 +127,7 @@ def radius_of(config: Config) -> float | None:
     return config.data.radius or (1.0 if config.privacy.mechanism == "sound" else None)
 
 
-def prepare(config: Config, dataset: Dataset) -> Dataset:
+def prepare(config: Config, dataset: Dataset, say: Callable[[str], None] | None = None) -> Dataset:
     """Map every example (`data.scaling`, `data.features`) and clip its norm (`data.radius`).
 
     Parameters
@@ -130,6 +136,8 @@ def prepare(config: Config, dataset: Dataset) -> Dataset:
         The settings.
     dataset : Dataset
         The examples as loaded.
+    say : callable, optional
+        Takes notices about a map that takes long.
 
     Returns
     -------
@@ -137,18 +145,29 @@ def prepare(config: Config, dataset: Dataset) -> Dataset:
         The examples as the model sees them.
     """
     data = config.data
+    _require_map(data, dataset.feature_names)
     if data.scaling != "none":
         dataset = scale_features(dataset, data.scaling)
     if data.features != "raw":
         chosen = make_map(data.features, dataset.feature_names, options_of(data))
+        if say is not None and (words := chosen.before(without_bias(dataset.feature_names))):
+            say(words)
         if config.privacy.mechanism == "sound":
             check_one_example_at_a_time(chosen, _made_up_rows(len(dataset.feature_names)), dataset.feature_names)
-        dataset = chosen.apply(dataset)
+        dataset = chosen.apply(dataset, say)
     if radius := radius_of(config):
         dataset = dataset._replace(
             features=clip_norms(dataset.features, radius), test_features=clip_norms(dataset.test_features, radius)
         )
     return dataset
+
+
+def _require_map(data: DataSection, feature_names: Sequence[str]) -> None:
+    if data.features not in (*READERS, *(row.name for row in FEATURE_MAPS.added())) and has_text(feature_names):
+        raise ConfigError(
+            f"data.features={data.features} does not read texts, and the schema has some: set data.features=auto (hashed "
+            "words), or onnx with data.encoder (--set data.standardise=false)."
+        )
 
 
 def map_row(config: Config, row: np.ndarray, feature_names: Sequence[str]) -> np.ndarray:

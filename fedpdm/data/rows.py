@@ -12,7 +12,8 @@ from fedpdm.data.schema import Category, Column, Ignored, Number, Schema
 from fedpdm.data.tables import Table
 from fedpdm.errors import DataError
 
-_PIXELS = {"mnist": (28, 255.0), "digits": (8, 16.0)}  # side of the image, and the value of a white pixel
+# side of the image, and the value of a white pixel
+_PIXELS = {"mnist": (28, 255.0), "fashion-mnist": (28, 255.0), "digits": (8, 16.0)}
 
 
 def adult_schema() -> Schema:
@@ -81,7 +82,7 @@ def encode_rows(name: str, schema: Schema | None, table: Table) -> tuple[np.ndar
         The data set of the run, and its schema if it was your own table.
     table : Table
         Columns as the schema names them; for Adult those of its code book; for images all columns but "label", in order, with
-        the original values (0 to 255 for MNIST, 0 to 16 for digits).
+        the original values (0 to 255, or 0 to 16 for digits).
 
     Returns
     -------

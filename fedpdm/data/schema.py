@@ -1,8 +1,11 @@
 """The public description of a table: a small TOML file and its typed form."""
 
 __all__ = [
+    "Column",
     "Number",
     "Category",
+    "Image",
+    "Text",
     "Ignored",
     "Target",
     "Cost",
@@ -18,67 +21,39 @@ import math
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Self
+from unicodedata import combining, east_asian_width
 
 import tomlkit
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from fedpdm.config.keys import dotted
+from fedpdm.data.columns import (
+    KINDS,
+    MOST_VALUES,
+    Category,
+    Column,
+    Ignored,
+    Image,
+    Number,
+    SchemaPart,
+    Text,
+    describe_column,
+    some,
+)
 from fedpdm.data.tables import nearest
 from fedpdm.data.target import Target
 from fedpdm.errors import DataError
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Number(_Part):
-    """A number: cut to [low, high], then scaled to [0, 1]. A missing one counts as the middle."""
-
-    kind: Literal["number"] = "number"
-    low: float
-    high: float
-    missing_column: bool = False  # a further feature that is 1 if the number is missing
-
-    @model_validator(mode="after")
-    def _rises(self) -> Self:
-        if not self.low < self.high:
-            raise ValueError(f"low={self.low:g} must be below high={self.high:g}")
-        return self
-
-
-class Category(_Part):
-    """A word: one feature per level, 1 for this level. A missing word, or another one, has zeros in all of them."""
-
-    kind: Literal["category"] = "category"
-    levels: list[str] = Field(min_length=1)
-    baseline: str | None = None  # a known level without a feature
-
-    @model_validator(mode="after")
-    def _unlike(self) -> Self:
-        if len({*self.levels, self.baseline}) < len(self.levels) + 1:
-            raise ValueError(f"a level of {[*self.levels, self.baseline]} occurs twice")
-        return self
-
-
-class Ignored(_Part):
-    """A column that the model does not see."""
-
-    kind: Literal["ignored"] = "ignored"
-
-
-Column = Annotated[Number | Category | Ignored, Field(discriminator="kind")]
-
-
-class Cost(_Part):
+class Cost(SchemaPart):
     """The privacy cost of the schema itself: (epsilon, delta)-DP under adding or removing one row."""
 
     epsilon: float = Field(gt=0)
     delta: float = Field(gt=0, lt=1)
 
 
-class Schema(_Part):
+class Schema(SchemaPart):
     """Public knowledge about a table, without a look at its rows.
 
     Attributes
@@ -147,6 +122,15 @@ class Schema(_Part):
                 f"the label {self.label!r}, the client {self.client!r}, the unit {self.unit_column!r} and the event must be "
                 "different columns"
             )
+        seen = [name for name, column in self.columns.items() if not isinstance(column, Ignored)]
+        images = [name for name in seen if isinstance(self.columns[name], Image)]
+        if images and len(seen) > 1:
+            raise ValueError(
+                f"the image {images[0]!r} must be the only column that the model sees, and there are {len(seen)}: make the "
+                'others kind = "ignored"'
+            )
+        if (letters := sum(column.length for column in self.columns.values() if isinstance(column, Text))) > MOST_VALUES:
+            raise ValueError(f"the texts have {letters} bytes together, and the limit is {MOST_VALUES}: cut them shorter")
         if self.target and self.target.event and (self.unit_column or not self.bias):
             raise ValueError("a time to an event needs bias = true and no unit_column: its unit is one row")
         return self
@@ -170,35 +154,11 @@ class Schema(_Part):
 
 def _feature_names(schema: Schema) -> Iterator[str]:
     for name, column in schema.columns.items():
-        plain = name.replace("=", ":")  # "=" marks a word's indicators for feature maps
-        if isinstance(column, Number):
-            yield plain
-            if column.missing_column:
-                yield f"{plain} missing"
-        elif isinstance(column, Category):
-            yield from (f"{plain}={level}" for level in column.levels)
+        yield from column.feature_names(name)
     if schema.target and schema.target.event:
         yield from (f"{schema.label.replace('=', ':')} band={band}" for band in range(2, schema.target.bands + 1))
     if schema.bias:
         yield "bias"
-
-
-def some(names: list[str], most: int = 5) -> str:
-    """Return the first few names as text.
-
-    Parameters
-    ----------
-    names : list of str
-        The names.
-    most : int
-        How many are shown.
-
-    Returns
-    -------
-    str
-        The names, and the number of the others.
-    """
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def describe(schema: Schema) -> str:
@@ -223,14 +183,14 @@ def describe(schema: Schema) -> str:
         rows.append((schema.client, "client"))
     if schema.unit_column:
         rows.append((schema.unit_column, "unit: all rows of one unit count as one"))
-    for name, column in schema.columns.items():
-        if isinstance(column, Number):
-            missing = ", with an indicator of missing ones" if column.missing_column else ""
-            rows.append((name, f"number in [{column.low:.9g}, {column.high:.9g}]{missing}"))
-        else:
-            rows.append((name, f"category: {some(column.levels, 10)}" if isinstance(column, Category) else "ignored"))
-    width = min(max(len(name) for name, _ in rows), 30)
-    return "\n".join(f"  {name:<{width}}  {text}" for name, text in rows)
+    rows += [(name, describe_column(column)) for name, column in schema.columns.items()]
+    width = min(max(_cells(name) for name, _ in rows), 30)
+    return "\n".join(f"  {name}{' ' * (width - _cells(name))}  {text}" for name, text in rows)
+
+
+def _cells(name: str) -> int:
+    """How many cells of a terminal a name takes: emoji and East Asian letters take two, accents none."""
+    return sum(2 if east_asian_width(c) in "WF" else not combining(c) for c in name)
 
 
 def read_schema(path: Path | str) -> Schema:
@@ -287,9 +247,9 @@ def parse_schema(text: str, name: str = "schema") -> Schema:
         place = dotted(first["loc"])
         if first["type"] == "union_tag_invalid":
             kind = first["input"].get("kind")
-            raise DataError(f'{name}: {place}: kind = "{kind}" is not known: choose number, category or ignored') from None
+            raise DataError(f'{name}: {place}: kind = "{kind}" is not known: choose one of {", ".join(KINDS)}') from None
         if first["type"] == "extra_forbidden":
-            parts = {**Schema.model_fields, **Number.model_fields, **Category.model_fields, **Target.model_fields}
+            parts = [key for part in (Schema, *KINDS.values(), Target) for key in part.model_fields]
             raise DataError(f"{name}: unknown key {place!r}: {nearest(str(first['loc'][-1]), parts)}") from None
         raise DataError(f"{name}: {place + ': ' if place else ''}{first['msg'].removeprefix('Value error, ')}") from None
 

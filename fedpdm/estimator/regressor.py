@@ -58,6 +58,9 @@ class FedPDMRegressor(RegressorMixin, BaseEstimator):
         Weight of the proximal term.
     penalty, gamma : str, float
         The penalty (a key of `fedpdm.choices.PENALTIES`) and its strength, for labels scaled to [0, 1].
+    sparsity : float or None
+        Weights that the model keeps: a share (below 1) of all weights or their number, intercepts included. None: all. It is
+        post-processing, so it costs no privacy.
     averaged : bool
         Use the mean of the models over the second half of the rounds instead of the last one.
     random_state : int, RandomState or None
@@ -97,6 +100,7 @@ class FedPDMRegressor(RegressorMixin, BaseEstimator):
         rho: float = 0.1,
         penalty: str = "l1",
         gamma: float = 0.0,
+        sparsity: float | None = None,
         averaged: bool = False,
         random_state: int | np.random.RandomState | None = None,
     ):
@@ -113,6 +117,7 @@ class FedPDMRegressor(RegressorMixin, BaseEstimator):
         self.rho = rho
         self.penalty = penalty
         self.gamma = gamma
+        self.sparsity = sparsity
         self.averaged = averaged
         self.random_state = random_state
 
@@ -167,10 +172,10 @@ class FedPDMRegressor(RegressorMixin, BaseEstimator):
         known = [row.name for row in LOSSES.values() if row.target == "number"]
         if self.loss not in known:
             raise ValueError(f"loss={self.loss!r} is not for numbers: choose {spelled(known)}.")
-        if self.epsilon is not None and (self.radius is None or self.bounds is None):
+        if self.epsilon is not None and (not (self.radius or 0) > 0 or self.bounds is None):
             raise ValueError(
-                f"epsilon={self.epsilon} needs radius (a bound on the norm of rows) and bounds (the least and largest label "
-                "there can be), known without the examples: taken from them, they would reveal something about them"
+                f"epsilon={self.epsilon} needs radius (a bound on the norm of rows, above 0) and bounds (the least and largest "
+                "label there can be), known without the examples: taken from them, they would reveal something about them"
             )
         low, high = self.bounds or (float(labels.min()), float(labels.max()))
         if self.loss == "poisson":
@@ -184,6 +189,7 @@ class FedPDMRegressor(RegressorMixin, BaseEstimator):
 
     def _config(self, clients: int, seed: int) -> Config:
         problem = {"loss": self.loss, "penalty": self.penalty, "gamma": self.gamma}
+        problem["sparsity"] = None if self.sparsity is None else float(self.sparsity)
         problem |= {"quantile": self.quantile, "huber_threshold": self.huber_threshold}
         shared = {"seed": seed, "problem": problem, "metrics": {"evaluate_every": 500, "diagnose_every": 5}}
         data: dict[str, Any] = {"name": "own", "clients": clients, "partition": "iid"}

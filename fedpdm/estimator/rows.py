@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 from fedpdm.data import Federation, federation_from_arrays
 from fedpdm.data.weights import padded
 
-__all__ = ["Client", "check_private", "checked", "curvature", "deal", "federation_of", "warn_if_fitted"]
+__all__ = ["Client", "centre_and_spread", "check_private", "checked", "curvature", "deal", "federation_of", "warn_if_fitted"]
 
 
 def checked(estimator: BaseEstimator, X: Any, *y: Any, **options: Any) -> Any:
@@ -167,6 +167,26 @@ def federation_of(clients: Sequence[Client], class_names: list[str], private: bo
         return federation
     totals = federation.sizes if private else np.array([client.weights.sum() for client in clients], np.float32)
     return federation._replace(weights=padded([client.weights for client in clients]), persons=totals)
+
+
+def centre_and_spread(clients: Sequence[Client]) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and standard deviation of every column over all clients' rows; 1 for a column that does not vary.
+
+    Parameters
+    ----------
+    clients : sequence of Client
+        The rows.
+
+    Returns
+    -------
+    ndarray, ndarray
+        [features] each.
+    """
+    rows = np.concatenate([client.features for client in clients]).astype(np.float64)
+    weights = np.concatenate([client.weights for client in clients])
+    centre = np.average(rows, axis=0, weights=weights)
+    spread = np.sqrt(np.average((rows - centre) ** 2, axis=0, weights=weights))
+    return centre, np.where(spread > 1e-12 * (1 + np.abs(centre)), spread, 1.0)
 
 
 def curvature(clients: Sequence[Client]) -> float:

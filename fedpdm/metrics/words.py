@@ -39,7 +39,7 @@ def metric_lines(found: dict[str, Any] | None, where: str = "test rows") -> list
     if not found:
         return []
     if found.get("kind") in ("number", "time"):
-        return _number_lines(found)
+        return _number_lines(found, where)
     majority = _bare(found["majority_rate"])
     areas = f"AUC {_text(found['auc'])}, balanced accuracy {_text(found['balanced_accuracy'])}"
     lines = [
@@ -62,10 +62,12 @@ def metric_lines(found: dict[str, Any] | None, where: str = "test rows") -> list
     return lines
 
 
-def _number_lines(found: dict[str, Any]) -> list[str]:
+def _number_lines(found: dict[str, Any], where: str) -> list[str]:
     """Of a model that predicts numbers, in the label's units."""
     parts = [f"{row.title} {_number(found[row.key])}" for row in METRICS.values() if row.key in found]
-    return [f"{parts[0]} on {found['rows']} test rows.", *([f"{', '.join(parts[1:])}."] if parts[1:] else [])]
+    if "expected_events" in found:
+        parts.append(f"{found['events']:.4g} events were seen, {found['expected_events']:.4g} were expected")
+    return [f"{parts[0]} on {found['rows']:.0f} {where}.", *([f"{', '.join(parts[1:])}."] if parts[1:] else [])]
 
 
 def _number(entry: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ $10^{60}$ coordinates in all rounds together, $\kappa < 10^{-15}$.
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ from jax.typing import ArrayLike
 
 from fedpdm.errors import ConfigError, UserError, require_extra
 
-__all__ = ["SEEDED", "simulation_noise", "add_discrete_gaussian", "SecureGaussian"]
+__all__ = ["SEEDED", "MeanNoise", "SecureGaussian", "add_discrete_gaussian", "mean_noise", "simulation_noise"]
 
 SEEDED = "The noise of this simulation is seeded: it measures accuracy at this privacy level and protects nobody."
 
@@ -193,3 +194,42 @@ class SecureGaussian:
                 "Clip the values, or lower the lattice_scale."
             )
         return steps.astype(np.int64)
+
+
+class MeanNoise(NamedTuple):
+    """The noise of a mean: its lattice, the sensitivity without the lattice's rounding, and the standard deviation."""
+
+    gaussian: SecureGaussian
+    sensitivity: float
+    sigma: float
+
+
+def mean_noise(bound: float, slots: int, places: int, dimension: int, noise_multiplier: float) -> MeanNoise:
+    r"""The noise of a mean of bounded vectors. It follows from public values alone, so a server knows it too.
+
+    In float64 a sum over k = `places` terms, with up to twelve operations on each, has an error of at most $\gamma_{k+12}$
+    times the sum of the terms' absolute values in each coordinate. The terms' norms add up to `bound` at most.
+
+    Parameters
+    ----------
+    bound : float
+        The largest norm of one unit's vector.
+    slots, places : int
+        The public numbers of units, and of rows that they can have.
+    dimension : int
+        Coordinates of the mean.
+    noise_multiplier : float
+        Noise over sensitivity.
+
+    Returns
+    -------
+    MeanNoise
+        The noise.
+    """
+    terms = (places + 12) * 2.0**-53
+    sensitivity = bound * ((1 + 2.0**-40) / slots + 2 * terms / (1 - terms))
+    lattice = 2**24
+    while noise_multiplier * sensitivity * lattice < 2**12 and lattice < 2**40:
+        lattice *= 2
+    gaussian = SecureGaussian(lattice)
+    return MeanNoise(gaussian, sensitivity, gaussian.sigma_for(noise_multiplier, sensitivity, dimension))

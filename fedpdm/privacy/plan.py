@@ -12,12 +12,10 @@ from fedpdm.privacy import sensitivity as bounds
 from fedpdm.privacy.accounting import (
     epsilon_of,
     noise_multiplier_for,
-    paper_round_epsilon,
-    paper_sensitivity,
-    paper_sigma,
     participations_for,
 )
 from fedpdm.privacy.mechanism import Mechanism, Release, sound, sound_every_step
+from fedpdm.privacy.published import paper_round_epsilon, paper_sensitivity, paper_sigma
 from fedpdm.privacy.sensitivity import Curvature, Number
 from fedpdm.privacy.shared_noise import SharedNoise, Sharing, round_up, share_noise
 from fedpdm.privacy.sharing import member_sensitivity
@@ -63,6 +61,10 @@ class Plan(NamedTuple):
     def standard_cost_multiplier(self) -> float:
         """The same of the release of means and deviations."""
         return self.standard_multiplier / math.sqrt(self.clients_per_unit)
+
+    def interval_cost_multiplier(self) -> float:
+        """The same of the release of gradients and curvature."""
+        return self.interval_multiplier / math.sqrt(self.clients_per_unit)
 
     def whose(self) -> str:
         """The unit in words."""
@@ -263,7 +265,7 @@ def _bound(mode: str, clip: float, curvature: Curvature, local: LocalPlan, small
     if not curvature.lowest > 0:
         raise ConfigError(
             f"privacy.mode='certified' needs a proximal weight {curvature.weight:g} > problem.beta/2={curvature.beta / 2:g}: "
-            "algorithm.rho of fedpdm, mu of fedprox, alpha of feddyn; fedavg and scaffold have none."
+            "algorithm.rho of fedpdm, feddr and afedpd, mu of fedprox, alpha of feddyn; fedavg and scaffold have none."
         )
 
     def with_tolerance(r: Release) -> Number:

@@ -6,12 +6,12 @@ relative error of at most u, and a sum of k terms, in any order, one of $\gamma_
 at most R, models of at most B (below), D coordinates in m classes:
 
 - scores: $4\gamma_d R B$; the slopes are M-Lipschitz in them (1/2 for softmax), and their own evaluation costs
-  $4(4RB + 2m + 12)u$, times 2M where that is above 1;
-- the gradient, a mean over n examples of norm at most $\sqrt2 cR$: $\gamma_{n+D+8}\sqrt2 cR$ plus cR times the slopes' error,
-  c being the largest weight of a class (1 without weights);
+  $4(4RB + 2m + 12)u$, times 2M where that is above 1, plus 4uG for the last operations on a slope of size G;
+- the gradient, a mean over n examples of norm at most $cGR$: $\gamma_{n+D+8}cGR$ plus cR times the slopes' error, c being
+  the largest weight of a class (1 without weights), $G = \sqrt2$ or the bound on a slope where that is larger;
 - the step: $8u$ times the norms that it adds up, times the step size, and $4uB$ for the new point.
 
-$B = \|x_0\| + \eta S P$ with $P = \sqrt2 cR + 0.65\beta\sqrt D + \|v\|$, the largest direction at $x_0$, and
+$B = \|x_0\| + \eta S P$ with $P = cGR + 0.65\beta\sqrt D + \|v\|$, the largest direction at $x_0$, and
 $S = \sum_{r<Q} |1-\eta w|^r$, bounds every iterate. A step's error reaches the end with a factor of at most
 $\max(1, |1-\eta w|)^Q$, since the steps do not expand (Lemma 7 of docs/privacy/proofs.md). The sum is doubled for what is of
 second order.
@@ -44,12 +44,18 @@ class Shape(NamedTuple):
     slope: float  # norm of the linear term v
     heaviest: float = 1.0  # c, the largest weight of a class
     curvature: float = 0.5  # M: how fast the slope of one example rises with its scores
+    steepest: float = math.sqrt(2)  # a bound on that slope; it counts where it is above sqrt(2)
+
+    @property
+    def push_of_rows(self) -> float:
+        """The most that the mean gradient of any rows can have: c G R."""
+        return max(self.steepest, math.sqrt(2)) * self.heaviest * self.radius
 
 
 def _push(shape: Shape) -> float:
     """Return P, the largest direction at x0."""
     size = shape.features * shape.classes
-    return math.sqrt(2) * shape.heaviest * shape.radius + _STEEPEST * shape.beta * math.sqrt(size) + shape.slope
+    return shape.push_of_rows + _STEEPEST * shape.beta * math.sqrt(size) + shape.slope
 
 
 def iterate_bound(shape: Shape) -> float:
@@ -96,8 +102,8 @@ def solution_error(shape: Shape, unit: float = DOUBLE) -> float:
 
     scores = 4 * gamma(shape.features) * radius * bound
     evaluated = 4 * (4 * radius * bound + 2 * shape.classes + 12) * unit
-    slopes = max(shape.curvature, 0.5) * scores + max(2 * shape.curvature, 1.0) * evaluated
-    gradient = shape.heaviest * (gamma(shape.examples + size + 8) * math.sqrt(2) * radius + radius * slopes)
+    slopes = max(shape.curvature, 0.5) * scores + max(2 * shape.curvature, 1.0) * evaluated + 4 * unit * shape.steepest
+    gradient = gamma(shape.examples + size + 8) * shape.push_of_rows + shape.heaviest * radius * slopes
     step = shape.step_size * (gradient + 8 * unit * (2 * _push(shape) + 2 * shape.weight * bound)) + 4 * unit * bound
     growth = max(1.0, abs(1 - shape.step_size * shape.weight)) ** shape.steps
     return 2 * shape.steps * growth * step

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedpdm.data.encoding import as_words, known_numbers
-from fedpdm.data.schema import Category, Column, Cost, Ignored, Number, Schema
-from fedpdm.data.schema_inference import Inferred, in_order
+from fedpdm.data.images import is_image_column
+from fedpdm.data.schema import Category, Column, Cost, Ignored, Number, Schema, some
+from fedpdm.data.schema_inference import NAMES_OF_IDS, Inferred, in_order
 from fedpdm.data.tables import Table
 from fedpdm.errors import ConfigError, DataError, require_extra
 
@@ -19,6 +20,7 @@ LEAST, MOST = -10, 40  # the grid of numbers: 0, and +-[2^k, 2^(k+1)] for k from
 SIDE = MOST - LEAST + 1
 MISSING = 2 * SIDE + 1  # the cell after those of the grid
 MOST_FEATURES = 100_000  # columns of a LibSVM file
+FEW_INTERVALS = 2  # with words among them, numbers in so few intervals are levels too: 1, 2-10, more
 FALSE_ALARM = 1e-4  # chance that any empty cell of the grid passes; a matter of usefulness, not of privacy
 
 NoiseFn = Callable[[list[int], float], list[int]]
@@ -84,6 +86,11 @@ def release_schema(
     if client is not None:
         table.column(client, "client column")
     names = [name for name in _public_names(table, label, features) if name != client]
+    if images := [name for name in names if name in table.columns and is_image_column(table.columns[name])]:
+        raise ConfigError(
+            f"{table.name}: {images[0]!r} holds images, which have no private bounds: write the schema by hand, with "
+            '`kind = "image"` and a shape, and the public classes.'
+        )
     limits = thresholds_for(len(names), epsilon, delta)
     cells = {name: cells_of(table, name, as_label=name == label) for name in names}
     levels = {name: sorted(cells[name].words) for name in names}
@@ -105,6 +112,10 @@ def release_schema(
             f"{table.name}: the noise leaves {what} at epsilon={epsilon:g}. A word needs more than {limits.word:.0f} rows and "
             f"an interval of numbers {limits.grid:.0f}: spend more, or write the schema by hand"
         )
+    notes.append(
+        f"{label}: its classes are those that are clearly in more than {limits.word:.0f} rows; a run refuses rows of other "
+        "classes, so add those that are known without the rows"
+    )
     cost = Cost(epsilon=epsilon, delta=delta)
     return Inferred(Schema(label=label, classes=classes, client=client, columns=columns, cost=cost), tuple(notes))
 
@@ -201,8 +212,14 @@ def _column(name: str, grid: np.ndarray, words: dict[str, int], limits: Threshol
     """Describe a column by its noised counts."""
     places = [int(place) - SIDE for place in np.flatnonzero(grid[:MISSING] > limits.grid)]
     numbers = sum(int(grid[SIDE + place]) for place in places)
-    if words and sum(words.values()) > numbers:
-        return Category(levels=in_order(set(words)))
+    if words and (sum(words.values()) > numbers or len(places) <= FEW_INTERVALS):
+        return Category(levels=in_order(set(words)))  # a number among them is none of the levels
+    if words:
+        found = some(sorted(words))
+        notes.append(f"{name}: a number, but {found} is among its values, and a run refuses words: leave these cells empty")
+    if places and NAMES_OF_IDS.search(name):
+        notes.append(f"{name}: ignored, because numbers in a column of this name look like ids; to keep it, write its bounds")
+        return Ignored()
     low, high = (_edges(min(places))[0], _edges(max(places))[1]) if places else (0.0, 0.0)
     if low < high:
         return Number(low=low, high=high, missing_column=bool(grid[MISSING] > limits.grid))

@@ -94,7 +94,7 @@ def require_contraction(curvature: Curvature, step_size: float) -> None:
         raise ConfigError(
             f"The weight of the proximal term is {curvature.weight:g}, but the non-convex term needs at least "
             f"problem.beta/2 = {curvature.beta / 2:g} for a private local solve: raise algorithm.rho or lower problem.beta "
-            "(the weight is mu in fedprox and alpha in feddyn; fedavg and scaffold have none)."
+            "(the weight is mu in fedprox, alpha in feddyn, rho in feddr and afedpd; fedavg and scaffold have none)."
         )
     if contraction(curvature, float(step_size)) > 1 + 1e-12:
         raise ConfigError(

@@ -1,26 +1,17 @@
 """Means and deviations of private features: one noised release of every client before training."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
 from fedpdm.data.standard import Standard
-from fedpdm.privacy.noise import SecureGaussian
+from fedpdm.privacy.first_release import FirstRelease, Moments, simulated_release
 
-__all__ = ["Moments", "columns_of", "row_moments", "moments_sensitivity", "moment_count", "client_moments", "simulated_moments"]
-__all__ += ["secure_moments", "combine_moments", "release_moments", "standard_from", "standardised_rows"]
+__all__ = ["Moments", "columns_of", "row_moments", "moments_sensitivity", "moment_count", "client_moments", "means_release"]
+__all__ += ["release_moments", "standard_from", "standardised_rows"]
 
 LEAST_DEVIATION = 0.03  # of features in [0, 1]: rarer indicators and flatter numbers are not stretched further
-STREAM = 0x5354  # separates this noise from that of rounds
 BIAS = 0.4  # of the constant feature beside rows that are cut to norm sqrt(1 - 0.4^2)
-
-
-class Moments(NamedTuple):
-    """Noised means of `row_moments` over all rows, and the standard deviation of the noise in each."""
-
-    means: np.ndarray
-    noise: float
 
 
 def columns_of(feature_names: Sequence[str]) -> tuple[list[int], list[list[int]]]:
@@ -135,94 +126,34 @@ def client_moments(
     return (each.sum(axis=0) if weights is None else weights.astype(np.float64) @ each) / slots
 
 
-def simulated_moments(sums: np.ndarray, sigma: float, seed: int, client: int) -> np.ndarray:
-    """Add pseudo-random noise to a client's mean, for simulation: it protects nobody.
+def means_release(feature_names: Sequence[str], shrink: float = 1.0) -> FirstRelease:
+    """Describe the release of means and deviations.
 
     Parameters
     ----------
-    sums : ndarray
-        The mean.
-    sigma : float
-        The standard deviation of the noise.
-    seed, client : int
-        They determine the noise.
+    feature_names : sequence of str
+        The names after encoding.
+    shrink : float
+        `Standard.shrink` of the map.
 
     Returns
     -------
-    ndarray
-        The noised mean.
+    FirstRelease
+        The release; the means and their noise travel, and clients compute centres and scales from them.
     """
-    return sums + sigma * np.random.default_rng([seed, STREAM, client]).standard_normal(len(sums))
-
-
-def secure_moments(
-    rows: np.ndarray,
-    feature_names: Sequence[str],
-    slots: int,
-    places: int,
-    noise_multiplier: float,
-    spend: Callable[[float, float], None],
-    weights: np.ndarray | None = None,
-) -> np.ndarray:
-    r"""Release `client_moments` of real rows with exact noise; `spend(sensitivity, sigma)` is called before it is drawn.
-
-    Parameters
-    ----------
-    rows, feature_names, weights
-        As in `client_moments`; an empty slot is a row of weight 0.
-    slots, places
-        The public numbers of units, and of rows that they can have.
-    noise_multiplier, spend
-        Noise over sensitivity; and the function that records the release, or raises.
-
-    Returns
-    -------
-    ndarray
-        The noised mean.
-
-    Formal guarantee
-    ----------------
-    That of `release_moments` for one client, without its assumptions: noise is OpenDP's discrete Gaussian, and the sensitivity
-    covers rounding. In float64 a sum of up to k = `places` terms has a relative error of at most $\gamma_{k+8}$ in each
-    coordinate, the eight being the operations on one term; the terms' norms add up to $s$ at most, as the weights of
-    n persons add up to n at most. So two neighbours are apart by $s/n + 2\gamma_{k+8} s$ at most.
-    """
-    bound = moments_sensitivity(feature_names)
-    terms = (places + 8) * 2.0**-53
-    sensitivity = bound / slots * (1 + 2.0**-40) + 2 * terms / (1 - terms) * bound
-    lattice = 2**24
-    while noise_multiplier * sensitivity * lattice < 2**12 and lattice < 2**40:
-        lattice *= 2
-    gaussian = SecureGaussian(lattice)
-    sums = gaussian.within(client_moments(rows, feature_names, slots, weights))
-    sigma = gaussian.sigma_for(noise_multiplier, sensitivity, sums.size)
-    spend(sensitivity, gaussian.noise_multiplier(sigma, sensitivity, sums.size) * sensitivity)
-    return gaussian.release(sums, sigma)
-
-
-def combine_moments(
-    released: Sequence[np.ndarray], slots: np.ndarray, feature_names: Sequence[str], noise_multiplier: float
-) -> Moments:
-    """Return the mean by slots of the clients' releases, and its noise: post-processing.
-
-    Parameters
-    ----------
-    released : sequence of ndarray
-        The noised means.
-    slots : ndarray
-        The public size of each of these clients.
-    feature_names, noise_multiplier
-        The names of the features, and z of a client's release.
-
-    Returns
-    -------
-    Moments
-        The mean, and the standard deviation of its noise.
-    """
-    shares = slots / slots.sum()
-    sigma = noise_multiplier * moments_sensitivity(feature_names) / slots
-    means = sum(share * noised for share, noised in zip(shares, released, strict=True))
-    return Moments(np.asarray(means), float(np.sqrt(np.sum((shares * sigma) ** 2))))
+    count = moment_count(feature_names)
+    return FirstRelease(
+        what="means and deviations",
+        bound=moments_sensitivity(feature_names),
+        size=count,
+        mean=lambda rows, slots, weights: client_moments(rows, feature_names, slots, weights),
+        map_of=lambda moments: standard_from(moments, feature_names)._replace(shrink=shrink),
+        sent=lambda moments: np.append(moments.means, moments.noise),
+        read=lambda values: standard_from(Moments(values[:-1], min(abs(float(values[-1])), 1.0)), feature_names)._replace(
+            shrink=shrink
+        ),
+        sent_size=count + 1,
+    )
 
 
 def release_moments(
@@ -253,7 +184,7 @@ def release_moments(
     Returns
     -------
     Moments
-        The mean of the clients' means, weighted by slots.
+        The mean of the clients' means, weighted by precision.
 
     Formal guarantee
     ----------------
@@ -262,14 +193,9 @@ def release_moments(
     features are in [0, 1] and a word has one indicator that is not 0. All rows of a person together do not move it further,
     as their weights add up to 1. The noise has the standard deviation z s/n, so the release of a client is 1/z-GDP. Everything
     computed from it (centres, scales, features) is post-processing. Proof: docs/privacy/proofs.md. Assumes exact arithmetic
-    and true Gaussian noise; this one is pseudo-random, for simulation. A real client uses `secure_moments`.
+    and true Gaussian noise; this one is pseudo-random, for simulation. A real client uses `first_release.secure_mean`.
     """
-    bound = moments_sensitivity(feature_names)
-    released = []
-    for client, rows in enumerate(clients):
-        sums = client_moments(rows, feature_names, slots[client], None if weights is None else weights[client])
-        released.append(simulated_moments(sums, noise_multiplier * bound / slots[client], seed, client))
-    return combine_moments(released, slots, feature_names, noise_multiplier)
+    return simulated_release(means_release(feature_names), clients, slots, noise_multiplier, seed, weights)
 
 
 def standard_from(moments: Moments, feature_names: Sequence[str]) -> Standard:

@@ -14,13 +14,24 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
-from scipy.linalg import solve_triangular
+from scipy.special import stdtr, stdtrit
 
 from fedpdm.errors import ConfigError
 from fedpdm.problem.losses import Loss
 
-__all__ = ["Intervals", "Sums", "contrast", "exact_intervals", "from_sums", "independent", "inverse_of"]
+__all__ = [
+    "CLOSE",
+    "FLAT",
+    "MOST_STEPS",
+    "MOST_WORK",
+    "Intervals",
+    "CurvatureSums",
+    "contrast",
+    "exact_intervals",
+    "from_sums",
+    "independent",
+    "inverse_of",
+]
 
 FLAT = 1e-9  # of the largest curvature: a direction with less is not told by the rows
 MIXED = 1e-6  # share of a coefficient in such directions beyond which it has no interval
@@ -28,7 +39,7 @@ MOST_WORK, MOST_STEPS = 2e10, 30  # rows times features squared; Newton steps
 CLOSE = 1e-9  # of a Newton step, in units of the largest coefficient: the optimum is reached
 
 
-class Sums(NamedTuple):
+class CurvatureSums(NamedTuple):
     """The sums behind an interval, for the p features of a model with one score.
 
     Attributes
@@ -80,13 +91,13 @@ class Intervals(NamedTuple):
 
     def ends(self, level: float) -> tuple[np.ndarray, np.ndarray]:
         """The lower and the upper end of every interval."""
-        reach = stats.t.ppf((1 + level) / 2, self.freedom) * self.errors
+        reach = stdtrit(self.freedom, (1 + level) / 2) * self.errors
         return self.estimate - reach, self.estimate + reach
 
     def p_values(self) -> np.ndarray:
         """The chance of an estimate as far from 0 if the coefficient were 0."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return 2 * stats.t.sf(np.abs(self.estimate) / self.errors, self.freedom)
+            return 2 * stdtr(self.freedom, -np.abs(self.estimate) / self.errors)
 
 
 def contrast(model: np.ndarray) -> np.ndarray:
@@ -144,7 +155,7 @@ def exact_intervals(loss: Loss, model: np.ndarray, features: np.ndarray, labels:
         u = u - step
     else:
         raise ConfigError(f"The model without penalty is not found in {MOST_STEPS} Newton steps: there are no intervals.")
-    sums = Sums(counted.sum(axis=0), curvature, rows / room * counted.T @ counted, float(room), flat)
+    sums = CurvatureSums(counted.sum(axis=0), curvature, rows / room * counted.T @ counted, float(room), flat)
     found = from_sums(np.where(u == 0, np.finfo(float).tiny, u), sums)
     estimate, covariance = np.zeros(p), np.full((p, p), np.nan)
     estimate[chosen], covariance[np.ix_(chosen, chosen)] = found.estimate, found.covariance
@@ -181,6 +192,8 @@ def independent(products: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     ndarray
         The chosen columns, in order.
     """
+    from scipy.linalg import solve_triangular  # slow to import, and rarely needed
+
     chosen: list[int] = []
     factor = np.zeros((0, 0))
     for column in [*candidates[-1:].tolist(), *candidates[:-1].tolist()]:
@@ -213,14 +226,14 @@ def inverse_of(curvature: np.ndarray, flat: float) -> tuple[np.ndarray, np.ndarr
     return (directions[:, told] / values[told]) @ directions[:, told].T, (directions[:, ~told] ** 2).sum(axis=1)
 
 
-def from_sums(coefficients: np.ndarray, sums: Sums, mixed: float = MIXED) -> Intervals:
+def from_sums(coefficients: np.ndarray, sums: CurvatureSums, mixed: float = MIXED) -> Intervals:
     """The intervals around one Newton step from the coefficients [p]; zeros among them are taken for known.
 
     Parameters
     ----------
     coefficients : ndarray
         [p] of the trained model.
-    sums : Sums
+    sums : CurvatureSums
         What the rows say at that model.
     mixed : float
         A coefficient with a larger share in directions that the rows do not tell has no interval.

@@ -1,42 +1,27 @@
 r"""A finished linear model with fewer weights, at the least change of its scores on public examples.
 
-This is post-processing: it looks at the released weights and at made-up or public rows, never at a private row, so it costs no
-privacy. Weights are removed step by step. After each step the others are chosen again, so that the scores $w^\top x$ on the
-public rows stay as they were:
+This is post-processing: it looks at the released weights and at a public second moment $S$ of the features, never at a private
+row, so it costs no privacy. Weights are removed step by step. After each step the others are chosen again, so that the scores
+$w^\top x$ stay as they were:
 
 $$\min_{v:\ \mathrm{supp}(v) = A}\ (v - w)^\top (S + r I)(v - w), \qquad
 v_A = (S + rI)_{AA}^{-1}\, \big((S + rI) w\big)_A,$$
 
-with $S$ the second moment of the public rows and $r$ a small ridge. Without the second step, removing weights would cost far
-more: features of public rows are correlated, so the others can replace a removed one.
+with $r$ a small ridge. Without the second step, removing weights would cost far more: features are correlated, so the others
+can replace a removed one. Weights leave in groups: single weights, all classes of a feature, or all features of a column.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
-import scipy.linalg
 
 from fedpdm.errors import ConfigError
 
-__all__ = ["STEPS", "second_moment", "refit", "refit_path"]
+__all__ = ["ALWAYS", "STEPS", "refit", "refit_path", "second_moment", "with_ridge"]
 
-STEPS = (
-    0.7,
-    0.5,
-    0.3,
-    0.2,
-    0.14,
-    0.1,
-    0.07,
-    0.05,
-    0.04,
-    0.03,
-    0.02,
-    0.014,
-    0.01,
-    0.005,
-    0.002,
-    0.001,
-)  # shares kept, one by one
+STEPS = (0.7, 0.5, 0.3, 0.2, 0.14, 0.1, 0.07, 0.05, 0.04, 0.03, 0.02, 0.014, 0.01, 0.005, 0.002, 0.001)  # shares kept, in turn
 RIDGE = 1e-3  # of the mean of S's diagonal
+ALWAYS = -1  # the group of weights that are never removed
 
 
 def second_moment(rows: np.ndarray) -> np.ndarray:
@@ -53,11 +38,26 @@ def second_moment(rows: np.ndarray) -> np.ndarray:
         [m, m].
     """
     exact = rows.astype(np.float64)
-    moment = exact.T @ exact / len(rows)
+    return with_ridge(exact.T @ exact / len(rows))
+
+
+def with_ridge(moment: np.ndarray) -> np.ndarray:
+    """Add the ridge to a second moment.
+
+    Parameters
+    ----------
+    moment : ndarray
+        [m, m].
+
+    Returns
+    -------
+    ndarray
+        A regular matrix.
+    """
     return moment + RIDGE * float(np.trace(moment)) / len(moment) * np.eye(len(moment))
 
 
-def refit(weights: np.ndarray, moment: np.ndarray, count: int) -> np.ndarray:
+def refit(weights: np.ndarray, moment: np.ndarray, count: int, groups: np.ndarray | None = None) -> np.ndarray:
     """Keep `count` weights of all classes together, chosen and refitted as the module's docstring says.
 
     Parameters
@@ -67,12 +67,14 @@ def refit(weights: np.ndarray, moment: np.ndarray, count: int) -> np.ndarray:
     moment : ndarray
         [m, m], from `second_moment`.
     count : int
-        How many weights may stay different from zero.
+        How many weights, or groups of them, may stay different from zero.
+    groups : ndarray, optional
+        As in `refit_path`.
 
     Returns
     -------
     ndarray
-        The model with at most `count` weights, in the type of `weights`.
+        The smaller model, in the type of `weights`.
 
     Examples
     --------
@@ -82,53 +84,75 @@ def refit(weights: np.ndarray, moment: np.ndarray, count: int) -> np.ndarray:
     >>> int(np.count_nonzero(thin)), bool(abs(thin).max() > 1.9)
     (2, True)
     """
-    return refit_path(weights, moment, [count])[count]
+    return refit_path(weights, moment, [count], groups)[count]
 
 
-def refit_path(weights: np.ndarray, moment: np.ndarray, counts: list[int]) -> dict[int, np.ndarray]:
+def refit_path(
+    weights: np.ndarray, moment: np.ndarray, counts: Sequence[int], groups: np.ndarray | None = None
+) -> dict[int, np.ndarray]:
     """Make models with fewer weights, each from the next larger one.
 
     Parameters
     ----------
     weights : ndarray
-        The full model.
+        [classes, m], the full model.
     moment : ndarray
         From `second_moment`.
-    counts : list of int
-        Numbers of weights.
+    counts : sequence of int
+        Numbers of groups that stay.
+    groups : ndarray, optional
+        [classes, m] the number 0, 1, ... of every weight's group, or `ALWAYS`; default: every weight is a group.
 
     Returns
     -------
     dict of int to ndarray
-        The models by their number of weights.
+        The models by their number of groups.
     """
-    smallest, size = min(counts), weights.size
-    if not 1 <= smallest <= max(counts) <= size:
-        raise ConfigError(f"A model of {size} weights cannot keep {smallest} to {max(counts)} of them: keep 1 to {size}.")
+    labels = np.arange(weights.size).reshape(weights.shape) if groups is None else groups
+    total = int(labels.max()) + 1
+    if not 1 <= min(counts) <= max(counts) <= total:
+        raise ConfigError(f"A model of {total} weights cannot keep {min(counts)} to {max(counts)} of them: keep 1 to {total}.")
     goal = weights.astype(np.float64)
-    loud, target = np.sqrt(np.diag(moment)), goal @ moment
-    steps = sorted(
-        {*counts, *(c for share in STEPS if smallest < (c := round(share * size)) < np.count_nonzero(goal))}, reverse=True
-    )
-    model, found = goal, {}
-    for count in steps:
-        keep = _largest(np.abs(model) * loud, count)
-        model = np.stack([_solve(moment, row, kept) for row, kept in zip(target, keep, strict=True)])
+    between = (c for share in STEPS if min(counts) < (c := round(share * total)))
+    model, target, found = goal, goal @ moment, {}
+    for count in sorted({*counts, *between}, reverse=True):
+        kept = _largest(_sizes(model, moment, labels, total), count)
+        support = (model != 0) & np.append(kept, True)[labels]  # ALWAYS is the last place
+        model = _solved(moment, target, support)
         if count in counts:
             found[count] = model.astype(weights.dtype)
     return found
 
 
+def _sizes(model: np.ndarray, moment: np.ndarray, labels: np.ndarray, total: int) -> np.ndarray:
+    """Return every group's share in the scores: the mean square of what it adds to them, over all classes."""
+    if np.bincount(labels[labels >= 0], minlength=total).max() == 1:
+        each = model**2 * np.diag(moment)
+    else:  # w_g^T S_gg w_g, from the products of every weight with its own group
+        each = np.stack(
+            [
+                row * np.sum(np.where(own[:, None] == own, moment, 0) * row, axis=1)
+                for row, own in zip(model, labels, strict=True)
+            ]
+        )
+    return np.bincount(labels[labels >= 0], each[labels >= 0], total)
+
+
 def _largest(sizes: np.ndarray, count: int) -> np.ndarray:
     """Mark the `count` largest entries that are not zero; ties go to the lower index."""
-    order = np.argsort(-sizes, axis=None, kind="stable")[:count]
     keep = np.zeros(sizes.size, bool)
-    keep[order] = True
-    return keep.reshape(sizes.shape) & (sizes > 0)
+    keep[np.argsort(-sizes, kind="stable")[:count]] = True
+    return keep & (sizes > 0)
 
 
-def _solve(moment: np.ndarray, target: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    answer = np.zeros(len(moment))
-    if kept.any():
-        answer[kept] = scipy.linalg.solve(moment[np.ix_(kept, kept)], target[kept], assume_a="pos")
+def _solved(moment: np.ndarray, target: np.ndarray, support: np.ndarray) -> np.ndarray:
+    """Solve for the weights of every class on its support; equal supports share a factor."""
+    from scipy.linalg import solve  # slow to import, and rarely needed
+
+    answer = np.zeros(target.shape)
+    for kept in np.unique(support, axis=0):
+        rows = np.flatnonzero((support == kept).all(axis=1))
+        if kept.any():
+            found = solve(moment[np.ix_(kept, kept)], target[np.ix_(rows, kept)].T, assume_a="pos")
+            answer[np.ix_(rows, kept)] = found.T
     return answer

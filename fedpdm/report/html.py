@@ -24,7 +24,7 @@ from fedpdm.version import __version__
 __all__ = ["write_report", "render"]
 
 MOST_CLIENTS = 300  # listed one by one
-VERDICTS = ("holds", "does not hold", "undecided")
+VERDICTS = ("holds", "does not hold", "no difference", "undecided")
 
 
 def write_report(paths: Sequence[Path], out: Path | None = None) -> Path:
@@ -111,6 +111,7 @@ def _run_view(run: Run) -> dict[str, Any]:
         "numbers": view_numbers(run),
         "model": view_model(run),
         "interval_words": run.interval_words,
+        "path": _path_view(run),
         "clients": _clients_view(run),
         "manifest": run.manifest,
         "toml": toml,
@@ -118,6 +119,25 @@ def _run_view(run: Run) -> dict[str, Any]:
         "file": f"{short}.toml",
         "command": shlex.join(["fedpdm", "run", f"{short}.toml", "--out", f"runs/{short}-again"]),
     }
+
+
+def _path_view(run: Run) -> dict[str, Any] | None:
+    """Return the model with fewer weights, point by point, and the features that stay longest; None: not computed."""
+    if "path" not in run.summary:
+        return None
+    points, kept = run.summary["path"], run.summary.get("kept")
+    figure = next((key for key in ("test_accuracy", "test_loss") if points[0].get(key) is not None), None)
+    rows = [
+        {
+            **{key: f"{point[key]:,}".replace(",", " ") for key in ("kept", "weights", "features")},
+            "figure": f"{point[figure]:.4f}" if figure else "–",
+            "names": ", ".join(point["names"] or []),
+            "released": point["kept"] == kept,
+        }
+        for point in points
+    ]
+    title = {"test_accuracy": "test accuracy", "test_loss": "test loss"}.get(figure or "", "test figure")
+    return {"rows": rows, "unit": run.summary["path_unit"], "figure": title, "kept": kept}
 
 
 def _clients_view(run: Run) -> dict[str, Any]:

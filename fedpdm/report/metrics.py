@@ -86,8 +86,12 @@ def _interval(entry: dict[str, Any]) -> str:
     return "–" if not entry.get("interval") else "{:.4f} to {:.4f}".format(*entry["interval"])
 
 
+def _with_interval(entry: dict[str, Any]) -> str:
+    return f"{_text(entry)} ({_interval(entry)})" if entry.get("interval") else _text(entry)
+
+
 def _class(entry: dict[str, Any]) -> dict[str, str]:
-    each = {key: f"{_text(entry[key])} ({_interval(entry[key])})" for key in ("recall", "precision", "auc")}
+    each = {key: _with_interval(entry[key]) for key in ("recall", "precision", "auc")}
     return {"name": entry["name"], "rows": f"{entry['rows']:g}", **each}
 
 

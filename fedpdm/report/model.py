@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedpdm.choices import SCALINGS
+from fedpdm.choices.words import PRIVATE_BASIS
 from fedpdm.data.features import (
     basis_of,
     make_map,
@@ -22,7 +23,7 @@ from fedpdm.data.features import (
 from fedpdm.data.rows import input_names, pixel_scale
 from fedpdm.engines.simulation.steadiness import contrasts
 from fedpdm.report.reading import Run
-from fedpdm.runs.saved import coefficients, in_units, scaled_intervals
+from fedpdm.runs.saved import coefficients, in_units, interval_names, scaled_intervals
 from fedpdm.setup.build import loss_factory
 
 __all__ = ["ModelView", "view_model"]
@@ -76,15 +77,12 @@ def view_model(run: Run) -> ModelView:
         return ModelView(f"A custom model: {count} parameters, {used} of them not zero.", 0.0, [], [])
     sentence = _features_sentence(run, names)
     weights = run.model
-    if names[0].startswith("direction ") and pixel_scale(run.config.data.name):
-        weights, names = _before_basis(run)
-    shown = _smoothed_image(names)
-    if shown:
-        sentence += f" Pictured: the {len(shown)} weights on the smoothed image; the others see edges, and edges among these."
-    shape = _image_shape([names[place].replace("scattering 0 () at", "pixel") for place in shown] or names)
-    if shape:
-        images, largest = _images(weights[:, shown] if shown else weights, labels, shape)
-        return ModelView(sentence, largest, images, [])
+    if names[0].startswith("direction ") and (inputs := _pixel_names(run)):
+        weights, names = _before_basis(run, inputs)
+    pictured, added = _picture(weights, names)
+    if pictured is not None:
+        images, largest = _images(pictured, labels)
+        return ModelView(sentence + added, largest, images, [])
     model = coefficients(weights, run.config.data.scaling, names)
     if run.target:
         link = loss_factory(run.config)().link
@@ -102,10 +100,11 @@ def _intervals(run: Run) -> list[dict[str, Any]]:
         run.intervals, run.config.data.scaling, run.feature_names, run.target, link.name if link and run.target else ""
     )
     (low, high), p = found.ends(LEVEL), found.p_values()
+    names = interval_names(run.class_names, run.feature_names)
     order = [i for i in np.argsort(p, kind="stable") if not np.isnan(p[i])]
     return [
         {
-            "name": run.feature_names[i],
+            "name": names[i],
             "estimate": f"{found.estimate[i]:.4g}",
             "interval": f"{low[i]:.4g} to {high[i]:.4g}",
             "p": "below 0.0001" if p[i] < 1e-4 else f"{p[i]:.4f}",
@@ -114,13 +113,21 @@ def _intervals(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _before_basis(run: Run) -> tuple[np.ndarray, tuple[str, ...]]:
+def _pixel_names(run: Run) -> Sequence[str]:
+    """Return the names of the columns before the map, if they are pixels and known."""
+    name = run.config.data.name
+    if run.schema is None and pixel_scale(name) is None:
+        return ()
+    inputs = without_bias(input_names(name, run.schema))
+    return inputs if inputs[0].startswith("pixel ") else ()
+
+
+def _before_basis(run: Run, inputs: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return the weights on the features before the projection onto a basis, and their names.
 
     The score of an example is that of these weights, up to the example's own norm.
     """
     data = run.config.data
-    inputs = without_bias(input_names(data.name, None))
     kind = map_name(data.features, inputs)
     options = with_basis_chosen(kind, options_of(data))
     basis = basis_of(kind, tuple(inputs), options)
@@ -133,39 +140,63 @@ def _before_basis(run: Run) -> tuple[np.ndarray, tuple[str, ...]]:
 
 def _features_sentence(run: Run, names: Sequence[str]) -> str:
     data = run.config.data
+    if data.basis != PRIVATE_BASIS:
+        return _public_sentence(run, names)
+    size = min(data.basis_size, len(names))
+    return f"{_public_sentence(run, names)} Trained on {size} directions of their noised second moment."
+
+
+def _public_sentence(run: Run, names: Sequence[str]) -> str:
+    data = run.config.data
     columns = f"{len(names):,} columns".replace(",", " ")
     if data.features == "raw":
         words = "" if data.scaling == "none" else SCALINGS.row(data.scaling).title
         return f"The {columns} of the data" + (f"; {words}." if words else ", scaled by public bounds.")
     kind = data.features
     if kind == "auto":
-        kind = "scattering" if names[0].startswith(("scattering", "direction")) else "piecewise"
+        inputs = input_names(data.name, run.schema) if run.schema is not None else ()
+        images = names[0].startswith(("scattering", "direction"))
+        kind = map_name(kind, inputs) if inputs else "scattering" if images else "piecewise"
     return f"{columns} from a public map of one example, {kind}. {make_map(kind, names, options_of(data)).sentence}"
 
 
-def _smoothed_image(names: Sequence[str]) -> list[int]:
-    """Return the positions of the features of order 0, if these are a scattering of grey images."""
-    return [place for place, name in enumerate(names) if name.startswith("scattering 0 () at ")]
+_SMOOTHED = re.compile(r"scattering (\d+) \(\) at (\d+),(\d+)")  # the features of order 0
+_PIXEL = re.compile(r"pixel (\d+),(\d+)(?:,(\d+))?")
 
 
-def _image_shape(names: Sequence[str]) -> tuple[int, int] | None:
-    """Return height and width, if the columns are named "pixel 0,0" to "pixel H,W" (and perhaps "bias")."""
-    pixels = [re.fullmatch(r"pixel (\d+),(\d+)", name) for name in names if name != "bias"]
-    if not pixels or not pixels[-1] or not all(pixels):
-        return None
-    height, width = int(pixels[-1][1]) + 1, int(pixels[-1][2]) + 1
-    return (height, width) if height * width == len(pixels) else None
+def _picture(weights: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray | None, str]:
+    """Return the weights as pictures [classes, height, width], and a sentence; None if the columns are no pixels.
+
+    The weights of the channels are added: that is the effect of light on all of them.
+    """
+    smoothed = [(place, found) for place, name in enumerate(names) if (found := _SMOOTHED.fullmatch(name))]
+    if smoothed:
+        places = [(place, int(found[2]), int(found[3])) for place, found in smoothed]
+        depth = 1 + max(int(found[1]) for _, found in smoothed)
+        words = f" Pictured: the {len(smoothed)} weights on the smoothed image; the others see edges, and edges among these."
+    else:
+        pixels = [_PIXEL.fullmatch(name) for name in names if name != "bias"]
+        if not pixels or not all(pixels):
+            return None, ""
+        places = [(place, int(found[1]), int(found[2])) for place, found in enumerate(pixels) if found]
+        depth, words = 1 + max(int(found[3] or 0) for found in pixels if found), ""
+    height, width = 1 + max(row for _, row, _ in places), 1 + max(column for *_, column in places)
+    if depth * height * width != len(places):
+        return None, ""
+    picture = np.zeros((len(weights), height, width))
+    for place, row, column in places:
+        picture[:, row, column] += weights[:, place]
+    return picture, words + (f" The weights of the {depth} channels are added." if depth > 1 else "")
 
 
-def _images(model: np.ndarray, labels: Sequence[str], shape: tuple[int, int]) -> tuple[list[dict[str, str]], float]:
-    size = shape[0] * shape[1]
-    pixels = model[:, :size]
+def _images(pixels: np.ndarray, labels: Sequence[str]) -> tuple[list[dict[str, str]], float]:
+    size = pixels[0].size
     # One scale for all classes; a few very large pixels must not hide the rest.
     largest = float(np.quantile(np.abs(pixels), 0.995)) or float(np.abs(pixels).max()) or 1.0
     images = []
     for label, row in zip(labels, pixels, strict=True):
         used = f"{np.count_nonzero(row)} of {size} pixels are not zero, from {row.min():.3g} to {row.max():.3g}"
-        uri = _png(row.reshape(shape) / largest)
+        uri = _png(row / largest)
         images.append({"name": label, "uri": uri, "alt": f"Weights of class {label}: {used}."})
     return images, largest
 

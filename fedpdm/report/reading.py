@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedpdm.config import Config, validate
-from fedpdm.data.schema import Target, read_schema
+from fedpdm.data.schema import Schema, Target, read_schema
 from fedpdm.errors import UserError
 from fedpdm.problem.inference import Intervals
 from fedpdm.report.spending import Spending, read_spending
@@ -22,8 +22,8 @@ FIRST = (
     "interval is below zero."
 )
 VERDICTS = {
-    "claims": "An effect is positive on the side that the paper claims. All of its 95 % interval above zero: holds; all below: "
-    "does not hold; else undecided.",
+    "claims": "An effect is positive on the side that the paper claims. All of its interval above zero: holds; all below: "
+    "does not hold; around zero and within the margin: no difference; else undecided.",
     "certified": FIRST,
     "heterogeneity": FIRST,
 }
@@ -43,8 +43,8 @@ class Run(NamedTuple):
         The ledger's entries; None if no ledger was kept.
     steadiness
         How often signs and selections of coefficients stayed the same; empty if they were not counted.
-    target
-        The bounds of a label that is a number.
+    schema
+        The schema of your own table.
     intervals, interval_words
         Intervals of the coefficients of the model, None if the run kept none; and how they were computed.
     """
@@ -60,9 +60,14 @@ class Run(NamedTuple):
     feature_names: list[str]
     spending: Spending | None
     steadiness: dict[str, np.ndarray] = {}  # noqa: RUF012 - never changed
-    target: Target | None = None
+    schema: Schema | None = None
     intervals: Intervals | None = None
     interval_words: str = ""
+
+    @property
+    def target(self) -> Target | None:
+        """The bounds of a label that is a number."""
+        return self.schema.target if self.schema else None
 
     @property
     def linear(self) -> bool:
@@ -138,12 +143,12 @@ def _read_run(path: Path, name: str) -> Run:
     classes = about.get("class_names") or [str(label) for label in range(model.shape[0])]
     features = about.get("feature_names") or [f"x{column}" for column in range(model.shape[-1])]
     steady = {key.removeprefix(STEADINESS): values for key, values in models.items() if key.startswith(STEADINESS)}
-    target = read_schema(folder.schema_path).target if folder.schema_path.is_file() else None
+    schema = read_schema(folder.schema_path) if folder.schema_path.is_file() else None
     said = about.get("intervals") or {}
     kept = [models[INTERVALS + key] for key in ("estimate", "error") if INTERVALS + key in models]
     intervals = Intervals(kept[0], np.diag(kept[1] ** 2), said["freedom"]) if kept else None
-    words = said.get("method") or said.get("reason") or ""
-    parts = spending, steady, target, intervals, words
+    words = " ".join(said[key] for key in ("method", "missing", "reason") if said.get(key))
+    parts = spending, steady, schema, intervals, words
     return Run(name, manifest, config, summary, rows, clients, model, classes, features, *parts)
 
 

@@ -4,10 +4,12 @@ from typing import Any, NamedTuple
 
 from scipy.special import ndtr
 
-from fedpdm.choices import ALGORITHMS, GAMMA, PARTITIONS, PENALTIES
+from fedpdm.choices import AGGREGATES, ALGORITHMS, GAMMA, PARTITIONS, PENALTIES
+from fedpdm.data.features import map_words
 from fedpdm.privacy.accounting import gdp_mu
 from fedpdm.report.charts import show
 from fedpdm.report.reading import Run
+from fedpdm.runs.attackers import attack_words
 
 __all__ = ["Guarantee", "guarantee", "what_was_trained", "majority_rate"]
 
@@ -141,14 +143,29 @@ def what_was_trained(run: Run) -> str:
     size = f"{what} × {columns} features" if run.linear else f"{run.model.size} parameters"
     row = PENALTIES.row(c.problem.penalty)
     penalty = f" with {row.title}" if row.title and (c.problem.gamma or GAMMA not in row.options) else ""
-    behind = "" if c.data.features == "raw" else f" with the public feature map {c.data.features}"
+    behind = "" if c.data.features == "raw" else f" with the public feature map {_map(run)}"
     column = c.data.partition == "column"
     dealt = f"one for each {c.data.client_column}" if column else PARTITIONS.row(c.data.partition).title.format(**vars(c.data))
     return (
         f"{kind} of {c.data.name}{behind}: {size}, {c.problem.loss} loss{penalty}. "
         f"{ALGORITHMS.row(c.algorithm.name).title} trained it in {c.rounds.total} rounds, with "
         f"{c.rounds.participants} of {c.data.clients} clients in a round, {dealt}."
-    )
+    ) + _defence(run)
+
+
+def _map(run: Run) -> str:
+    """Name the feature map; "auto" is replaced where a schema tells the columns."""
+    return run.config.data.features if run.schema is None else map_words(run.config.data, run.schema.feature_names)
+
+
+def _defence(run: Run) -> str:
+    """Describe the aggregate and the simulated attackers, where there are any."""
+    c, words = run.config, ""
+    if c.algorithm.aggregate != "mean":
+        words += f" The server combined messages by the {AGGREGATES.row(c.algorithm.aggregate).title}."
+    if c.attack.kind != "none":
+        words += f" {attack_words(c, run.summary)}"
+    return words
 
 
 def majority_rate(run: Run) -> float | None:

@@ -9,9 +9,16 @@ from fedpdm.data.schema import read_schema
 from fedpdm.errors import UserError
 from fedpdm.privacy.ledger import Ledger
 from fedpdm.runs.folder import RunFolder, read_models
-from fedpdm.runs.integrity import SUMS, changed_files, read_arrays, read_json
+from fedpdm.runs.integrity import SUMS, changed_files, read_arrays, read_json, read_sealed
 
 __all__ = ["Finding", "check_ledger", "check_run", "looked_at"]
+
+SERVER_FILES = {  # of a deployment's server
+    "keys.json": "take it from a backup; without it the next node to claim a number is believed",
+    "roster.json": "take it from a backup, or begin a new job",
+    "standard.json": "take it from a backup: rows are standardised by it",
+    "curvature.json": "take it from a backup; without it the model has no intervals, but it can be used",
+}
 
 
 class Finding(NamedTuple):
@@ -88,6 +95,9 @@ def check_run(path: Path) -> list[Finding]:
             found.append(
                 Finding(SUMS, "it is missing: the run is of an earlier release", "nobody can tell whether files changed")
             )
+    for name, remedy in SERVER_FILES.items():
+        if (path / name).exists():
+            found.append(looked_at(name, lambda name=name: read_sealed(path / name, "see below"), remedy))
     if (path / "ledger.sqlite").exists():
         found.append(check_ledger(path))
     known = {finding.file for finding in found if finding.fault}

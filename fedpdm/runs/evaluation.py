@@ -1,20 +1,60 @@
 """The test figures of a run's models, and the threshold that its predictions use."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax.numpy as jnp
 import numpy as np
 
-from fedpdm.data.schema import Target
-from fedpdm.data.survival import gathered
+from fedpdm.data.schema import Schema, Target
+from fedpdm.data.survival import band_places, gathered
 from fedpdm.metrics import BALANCED, choose_threshold, evaluate, evaluate_numbers, evaluate_times
 from fedpdm.problem.objective import Problem
 from fedpdm.problem.survival import restricted_mean
 
-__all__ = ["evaluation", "number_evaluation", "predicted_shares", "time_evaluation"]
+__all__ = ["Names", "evaluation", "figures_of", "number_evaluation", "predicted_shares", "time_evaluation"]
 
 Rows = tuple[Any, Any]  # features [rows, n] and labels [rows]
+
+
+class Names(Protocol):
+    """Names of a model's rows and columns, and the schema of the table: of a `Federation`, or of a record."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def feature_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def schema(self) -> Schema | None: ...
+
+
+def figures_of(problem: Problem, model: np.ndarray, test: Rows, names: Names, *how: Any) -> dict[str, Any]:
+    """Evaluate a model on test rows, by the kind of its label.
+
+    Parameters
+    ----------
+    problem, model, test
+        The problem, the model, and features and labels of test rows.
+    names : Names
+        Names of classes and features, and the schema.
+    *how
+        `threshold`, `validation` and `units` of `evaluation`, for classes.
+
+    Returns
+    -------
+    dict
+        The figures.
+    """
+    target = names.schema.target if names.schema else None
+    if problem.loss.target == "time":
+        assert names.schema is not None, "a time has a schema"
+        assert target is not None, "a time has a horizon"
+        return time_evaluation(problem, model, test, target, band_places(names.schema.label, names.feature_names))
+    if problem.loss.target == "number":
+        return number_evaluation(problem, model, test, target)
+    return evaluation(problem, model, test, names.class_names, *how)
 
 
 def predicted_shares(problem: Problem, model: np.ndarray, features: Any) -> np.ndarray:

@@ -34,9 +34,14 @@ from fedpdm.native import native_kernels
 from fedpdm.runs.integrity import SUMS, pack_arrays, read_arrays, read_json, require_unchanged, sums_of
 from fedpdm.version import __version__
 
-__all__ = ["INTERVALS", "REMEDY", "STEADINESS", "FolderInUse", "RunFolder", "atomic_write", "read_about", "read_models"]
+__all__ = ["INTERVALS", "REMEDY", "STANDARD", "STEADINESS", "FolderInUse", "RunFolder", "atomic_write", "read_about"]
+__all__ += ["read_models"]
 
-STEADINESS, INTERVALS = "steadiness.", "intervals."  # the names of these arrays in model.safetensors begin so
+STEADINESS, INTERVALS, STANDARD = (
+    "steadiness.",
+    "intervals.",
+    "standard.",
+)  # the names of these arrays in model.safetensors begin so
 REMEDY = "take the run from a backup, or run again"
 SIMULATED = (
     "simulated: pseudo-random float32 normals from the run's seed, accounted as ideal Gaussian noise. Good for measuring "
@@ -65,9 +70,10 @@ def atomic_write(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-    except OSError:
+    except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)  # half a file on a full disk helps nobody
+        error.filename = error.filename or str(path)  # a write does not say of which file
         raise
     temporary.replace(path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -12,7 +12,18 @@ from safetensors.numpy import save
 
 from fedpdm.errors import UserError
 
-__all__ = ["SUMS", "changed_files", "pack_arrays", "read_arrays", "read_json", "require_unchanged", "sums_of"]
+__all__ = [
+    "CHECKSUM",
+    "SUMS",
+    "changed_files",
+    "pack_arrays",
+    "read_arrays",
+    "read_json",
+    "read_sealed",
+    "require_unchanged",
+    "sealed",
+    "sums_of",
+]
 
 SUMS = "SHA256SUMS"  # `sha256sum --check` reads it too
 CHECKSUM = "sha256"
@@ -107,6 +118,47 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{path} is broken (it holds no table of keys and values): {remedy}.")
     return value
+
+
+def sealed(table: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a JSON file with a table and its checksum.
+
+    Parameters
+    ----------
+    table : mapping
+        What can be written as JSON, with words as keys.
+
+    Returns
+    -------
+    bytes
+        The content of the file.
+    """
+    return (json.dumps({**table, CHECKSUM: _checksum({}, table)}, indent=1, sort_keys=True) + "\n").encode()
+
+
+def read_sealed(path: Path, remedy: str) -> dict[str, Any]:
+    """Return the table in a file that `sealed` made; every damage is a UserError with the remedy.
+
+    Parameters
+    ----------
+    path, remedy
+        As in `read_json`.
+
+    Returns
+    -------
+    dict
+        The table.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "keys.json"
+    >>> _ = file.write_bytes(sealed({"0": "key"}))
+    >>> read_sealed(file, "take it from a backup")
+    {'0': 'key'}
+    """
+    table = read_json(path, remedy)
+    if table.pop(CHECKSUM, None) != _checksum({}, table):
+        raise UserError(f"{path} is broken (its content does not have its checksum): {remedy}.")
+    return table
 
 
 def sums_of(folder: Path, names: list[str]) -> bytes:

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedpdm.config import Config
 from fedpdm.engines.simulation.simulation import Simulation
-from fedpdm.privacy.accounting import sampled_epsilon
+from fedpdm.privacy.sampling import sampled_epsilon
 
 __all__ = ["nominal_summary", "paper_face_value"]
 

@@ -1,6 +1,5 @@
 """The record of a run, the same for both engines: rows, checkpoints, models with their names, clients, and the summary."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -10,16 +9,21 @@ import numpy as np
 from fedpdm.compression.indices import entropy_bits
 from fedpdm.compression.sparsify import coordinate_count
 from fedpdm.config import Config, digest
+from fedpdm.data.directions import Directions
 from fedpdm.data.schema import Schema, to_toml
-from fedpdm.data.survival import band_places
 from fedpdm.engines.simulation.measures import TestSet, figure_name, paper_bits
+from fedpdm.errors import ConfigError
+from fedpdm.privacy.first_release import Map
+from fedpdm.problem import Loss
 from fedpdm.rounds import Setup
-from fedpdm.runs.evaluation import evaluation, number_evaluation, time_evaluation
-from fedpdm.runs.folder import INTERVALS, STEADINESS, RunFolder
+from fedpdm.runs.evaluation import figures_of
+from fedpdm.runs.folder import INTERVALS, STANDARD, STEADINESS, RunFolder
 from fedpdm.runs.intervals import Found
+from fedpdm.runs.thin import UNITS, Thinner
 
 __all__ = ["NO_GUARANTEE", "Engine", "ModelNames", "RunRecord"]
 
+Models = dict[str, np.ndarray]  # "model" and "averaged_model"
 NO_GUARANTEE = "No privacy mechanism was on: nothing is guaranteed about the examples."
 SCHEMA_COMMENT = "The columns that the model of this run was trained on; `fedpdm predict` encodes new rows by it."
 
@@ -43,6 +47,11 @@ class Engine(Protocol):
     @property
     def test(self) -> TestSet | None:
         """The test examples; None if the engine has none."""
+        ...
+
+    @property
+    def original_test(self) -> TestSet | None:
+        """The test examples before a private basis; without one, those of `test`."""
         ...
 
     def traffic(self) -> dict[str, int]:
@@ -88,8 +97,23 @@ class RunRecord:
 
     def __init__(self, config: Config, folder: RunFolder, names: ModelNames) -> None:
         self.config, self.folder, self.names, self._digest = config, folder, names, digest(config)
+        self._check_sparsity()
         if names.schema:
             folder.keep_schema(to_toml(names.schema, SCHEMA_COMMENT))
+
+    def _check_sparsity(self) -> None:
+        """Refuse, before any training, a number of weights that the model does not have."""
+        if isinstance(keep := self.config.problem.sparsity, float):
+            Thinner(self.config, self.names.feature_names, len(self.names.class_names)).count(keep)
+
+    def require_linear(self, loss: Loss) -> None:
+        """Refuse, before any training, to remove weights of a model that is not one of this package's linear ones."""
+        wanted = self.config.problem.sparsity is not None or self.config.metrics.path
+        if wanted and (loss.slopes is None or loss.initial is not None or loss.name != self.config.problem.loss):
+            raise ConfigError(
+                f"problem.sparsity and metrics.path are for linear models with problem.loss, which {loss.name!r} is not: "
+                "leave both out."
+            )
 
     def begin(self, state: Any) -> tuple[Any, int]:
         """Return the state and the number of rounds to continue from: those of the checkpoint, or `state` and 0."""
@@ -110,7 +134,7 @@ class RunRecord:
         compile_seconds: float,
         clients: dict[str, Any],
         more: dict[str, Any],
-        fold: Callable[[np.ndarray], np.ndarray] | None = None,
+        standard: Map | None = None,
         steadiness: dict[str, np.ndarray] | None = None,
         validation: tuple[np.ndarray, np.ndarray] | None = None,
         intervals: Found | None = None,
@@ -127,8 +151,8 @@ class RunRecord:
             The content of clients.json.
         more : dict
             The guarantee and other entries of this engine; they replace the entries that every run has.
-        fold : callable, optional
-            Turns a model of the engine's features into one of the named features.
+        standard : Standard or Directions, optional
+            What the engine's features were standardised by, or projected onto; saved models are for the features before it.
         steadiness : dict of ndarray, optional
             How far every coefficient can be trusted (`Simulation.steadiness`).
         validation : tuple of ndarray, optional
@@ -136,8 +160,12 @@ class RunRecord:
         intervals : Found, optional
             Intervals of the coefficients of the saved model.
         """
-        figures = self._metrics(engine, validation)
-        summary = self._summary(engine, seconds, compile_seconds) | figures | more
+        models, test = {"model": engine.model, "averaged_model": engine.averaged_model}, engine.test
+        if isinstance(standard, Directions):  # from here on the features are those before the basis
+            models, test = {name: standard.fold(model) for name, model in models.items()}, engine.original_test
+        models, thinned = self._thinned(engine, models, test, standard, steadiness or {})
+        figures = self._metrics(engine, models, test, validation)
+        summary = self._summary(engine, models, test, seconds, compile_seconds) | figures | thinned | more
         about = {
             "data": self.config.data.name if self.names.columns_known else None,
             "loss": self.config.problem.loss,
@@ -147,8 +175,11 @@ class RunRecord:
             "thresholds": [found.get("threshold") if found else self._given_threshold() for found in figures.values()],
         }
         self.folder.keep_clients(clients)
-        models = {"model": engine.model, "averaged_model": engine.averaged_model}
-        models = {name: fold(model) if fold else model for name, model in models.items()}
+        if isinstance(standard, Directions):
+            models |= {STANDARD + "moment": standard.moment.astype(np.float32)}
+        elif standard is not None:
+            models = {name: standard.fold(model) for name, model in models.items()}
+            models |= {STANDARD + "centre": standard.centre, STANDARD + "scale": standard.scale}
         models |= {INTERVALS + key: values for key, values in (intervals.arrays if intervals else {}).items()}
         models |= {STEADINESS + key: values for key, values in (steadiness or {}).items()}
         self.folder.finish(models, about, summary)
@@ -159,34 +190,53 @@ class RunRecord:
         given = self.config.metrics.threshold
         return given if isinstance(given, float) else None
 
-    def _metrics(self, engine: Engine, validation: tuple[np.ndarray, np.ndarray] | None) -> dict[str, Any]:
+    def _thinned(
+        self, engine: Engine, models: Models, test: TestSet | None, standard: Map | None, steadiness: Models
+    ) -> tuple[Models, dict[str, Any]]:
+        """Return the models with the weights that the settings leave, and what the summary says of fewer weights."""
+        keep, problem = self.config.problem.sparsity, engine.setup.problem
+        if keep is None and not self.config.metrics.path:
+            return models, {}
+        name, names = figure_name(problem), self.names
+        thinner = Thinner(self.config, names.feature_names, len(names.class_names), names.schema, names.columns_known, standard)
+
+        def measure(model: np.ndarray) -> dict[str, Any]:
+            return {name: round(test.measure(problem, model), 7) if test else None}
+
+        released = models["averaged_model" if self.config.metrics.released == "averaged" else "model"]
+        count = None if keep is None else thinner.certain(steadiness["noise"]) if keep == "noise" else thinner.count(keep)
+        said: dict[str, Any] = {"path_unit": UNITS[thinner.unit], "path": thinner.points(released, measure, count)}
+        if count is None:
+            return models, said
+        return {key: thinner.thin(model, count) for key, model in models.items()}, said | {"kept": count}
+
+    def _metrics(
+        self, engine: Engine, kept: Models, test: TestSet | None, validation: tuple[np.ndarray, np.ndarray] | None
+    ) -> dict[str, Any]:
         """Return all figures on the test rows, of the last and of the averaged model; None without test rows or a link."""
-        problem, test = engine.setup.problem, engine.test
-        models = {"metrics": engine.model, "metrics_averaged": engine.averaged_model}
+        problem = engine.setup.problem
+        models = {"metrics": kept["model"], "metrics_averaged": kept["averaged_model"]}
         if test is None or problem.loss.link is None:
             return dict.fromkeys(models)
-        target = self.names.schema.target if self.names.schema else None
-        if problem.loss.target == "time":
-            assert target is not None, "a time has a schema"
-            places = band_places(self.names.schema.label, self.names.feature_names) if self.names.schema else []
-            return {key: time_evaluation(problem, model, test[:2], target, places) for key, model in models.items()}
-        if problem.loss.target == "number":
-            return {key: number_evaluation(problem, model, test[:2], target) for key, model in models.items()}
-        threshold, names = self.config.metrics.threshold, self.names.class_names
-        how = (test[:2], names, threshold, validation, test.units)
-        return {key: evaluation(problem, model, *how) for key, model in models.items()}
+        how = (self.config.metrics.threshold, validation, test.units)
+        return {key: figures_of(problem, model, test[:2], self.names, *how) for key, model in models.items()}
 
-    def _summary(self, engine: Engine, seconds: float, compile_seconds: float) -> dict[str, Any]:
+    def _summary(
+        self, engine: Engine, kept: Models, test: TestSet | None, seconds: float, compile_seconds: float
+    ) -> dict[str, Any]:
         """Return the run in a few numbers (see docs/run-folder.md)."""
         last = {key: value for row in self.folder.rows() for key, value in row.items()}
-        problem, test = engine.setup.problem, engine.test
+        problem = engine.setup.problem
         name = figure_name(problem)
-        models = {name: engine.model, f"{name}_averaged": engine.averaged_model}
+        models = {name: kept["model"], f"{name}_averaged": kept["averaged_model"]}
+        nonzero = last["nonzero_fraction"]
+        if self.config.problem.sparsity is not None:
+            nonzero = round(float(np.mean(kept["model"] != 0)), 7)
         return {
             **dict.fromkeys(("test_accuracy", "test_accuracy_averaged")),
             **{key: round(test.measure(problem, model), 7) if test else None for key, model in models.items()},
             "objective": last.get("objective"),
-            "nonzero_fraction": last["nonzero_fraction"],
+            "nonzero_fraction": nonzero,
             "stationarity": last.get("stationarity"),
             "rounds": engine.round,
             "converged": None,
@@ -198,7 +248,7 @@ class RunRecord:
             "delta": None,
             "relation": None,
             "guarantee": NO_GUARANTEE,
-            "remark": _remark(self.config, last["nonzero_fraction"], len(engine.taken_part())),
+            "remark": _remark(self.config, nonzero, len(engine.taken_part())),
         }
 
 

@@ -11,22 +11,24 @@ from typing import NamedTuple
 import numpy as np
 
 from fedpdm.config import Config
+from fedpdm.data.directions import Directions
 from fedpdm.data.encoding import as_words
-from fedpdm.data.made_up import made_up_rows
 from fedpdm.data.piecewise import column_count
 from fedpdm.data.prepare import prepare_rows
 from fedpdm.data.rows import encode_rows
-from fedpdm.data.schema import Schema, Target, read_schema
+from fedpdm.data.schema import Number, Schema, Target, read_schema
+from fedpdm.data.standard import Standard
 from fedpdm.data.survival import band_places
 from fedpdm.data.tables import Table
-from fedpdm.errors import ConfigError, UserError
+from fedpdm.errors import UserError
 from fedpdm.metrics import predicted
+from fedpdm.privacy.first_release import Map
 from fedpdm.problem import Link
 from fedpdm.problem.inference import Intervals
-from fedpdm.problem.refit import refit, second_moment
 from fedpdm.problem.survival import restricted_mean
-from fedpdm.runs.folder import INTERVALS, REMEDY, RunFolder
+from fedpdm.runs.folder import INTERVALS, REMEDY, STANDARD, RunFolder
 from fedpdm.runs.integrity import read_arrays, require_unchanged
+from fedpdm.runs.thin import Thinner
 from fedpdm.setup.build import loss_factory
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a cell that begins with one of them is a formula to some spreadsheet
@@ -51,6 +53,10 @@ class SavedModel(NamedTuple):
         Two classes: the probability from which the second one is predicted; None: the most likely class.
     intervals : Intervals or None
         Intervals of the coefficients; None: the run kept none.
+    standard : Standard, Directions or None
+        What features were standardised by in training, or projected onto; the weights are for the features before it.
+    interval_note : str
+        Why all, or some, coefficients have no interval; empty if all have one, or if the run was not asked for them.
     """
 
     weights: np.ndarray
@@ -61,6 +67,8 @@ class SavedModel(NamedTuple):
     columns_known: bool = True
     threshold: float | None = None
     intervals: Intervals | None = None
+    standard: Map | None = None
+    interval_note: str = ""
 
     def require_columns(self) -> None:
         """Refuse a model whose columns are unknown."""
@@ -94,12 +102,15 @@ class SavedModel(NamedTuple):
 
     def _times(self, features: np.ndarray, target: Target) -> np.ndarray:
         """[rows] expected times to the event, or to the horizon if that comes first."""
-        assert self.schema is not None
+        hazards = np.exp((features @ self.weights[0])[:, None] + self.band_effects())
+        return restricted_mean(hazards) * target.high / target.bands
+
+    def band_effects(self) -> np.ndarray:
+        """[bands] what a band adds to the logarithm of the hazard; 0 for the first."""
+        assert self.schema is not None, "a time has a schema"
         places = band_places(self.schema.label, self.feature_names)
         unit = coefficients(np.ones(1), self.config.data.scaling, self.feature_names)[0]
-        effects = np.concatenate([[0.0], unit * self.weights[0, places].astype(np.float64)])
-        hazards = np.exp((features @ self.weights[0])[:, None] + effects)
-        return restricted_mean(hazards) * target.high / target.bands
+        return np.concatenate([[0.0], unit * self.weights[0, places].astype(np.float64)])
 
     def link(self) -> Link:
         """The loss's link from scores to probabilities."""
@@ -109,26 +120,24 @@ class SavedModel(NamedTuple):
         return loss.link
 
     def thinned(self, keep: float) -> "SavedModel":
-        """Return the model with fewer weights, refitted on made-up rows (`fedpdm.problem.refit`): it costs no privacy.
+        """Return the model with fewer weights, refitted on made-up rows (`fedpdm.runs.thin`): it costs no privacy.
 
         Parameters
         ----------
         keep : float
-            Below 1: the share of all weights that may stay; from 1 on: their number.
+            Below 1: the share that may stay; from 1 on: the number. Of what is in problem.sparsity_by of the settings.
 
         Returns
         -------
         SavedModel
             The smaller model.
         """
-        self.require_columns()
-        size = self.weights.size
-        count = max(1, round(keep * size)) if keep < 1 else int(keep)
-        if not (keep > 0 and (keep < 1 or keep == count)):
-            raise ConfigError(f"Expected --weights {keep:g} to be a share between 0 and 1, or a whole number of weights.")
-        rows, names = made_up_rows(self.config.data.name, self.schema)
-        moment = second_moment(prepare_rows(self.config, rows, names))
-        return self._replace(weights=refit(self.weights, moment, count))
+        standard, names = self.standard, self.feature_names
+        thinner = Thinner(self.config, names, len(self.weights), self.schema, self.columns_known, standard)
+        count = thinner.count(keep, "--weights")
+        if not isinstance(standard, Standard):
+            return self._replace(weights=thinner.thin(self.weights, count))
+        return self._replace(weights=standard.fold(thinner.thin(standard.unfold(self.weights), count)))
 
     def coefficients(self) -> np.ndarray:
         """See `coefficients`; of a number they are in its own units (`in_units`)."""
@@ -158,22 +167,47 @@ class SavedModel(NamedTuple):
         return _csv([["feature", *self.class_names], *lines])
 
     def intervals_csv(self, level: float) -> str:
-        """A line per feature: the estimate, the ends of its interval, and the p-value; empty cells where there are none."""
+        """A line per feature: the estimate, the ends of its interval, the p-value, and the change of the column that it is for.
+
+        Cells are empty where there is none.
+        """
         found = self.intervals_in_units()
         low, high = found.ends(level)
-        columns = [column.tolist() for column in (found.estimate, low, high, found.p_values())]
+        per = np.tile(self.column_changes(), len(found.estimate) // len(self.feature_names))
+        columns = [column.tolist() for column in (found.estimate, low, high, found.p_values(), per)]
         lines = [
             [name, *("" if value != value else f"{value:.6g}" for value in row)]
-            for name, *row in zip(self.feature_names, *columns, strict=True)
+            for name, *row in zip(interval_names(self.class_names, self.feature_names), *columns, strict=True)
         ]
-        return _csv([["feature", "estimate", "low", "high", "p"], *lines])
+        return _csv([["feature", "estimate", "low", "high", "p", "per"], *lines])
+
+    def column_changes(self) -> np.ndarray:
+        """[features] the change of a column, in its own units, that a coefficient is for; NaN if a map or scaling hides it.
+
+        A number goes from its lower to its upper bound, a level of a word from absent to present.
+        """
+        if self.schema is None or self.config.data.features != "raw" or self.config.data.scaling not in ("none", "bounded"):
+            return np.full(len(self.feature_names), np.nan)
+        ranges = {
+            name.replace("=", ":"): column.high - column.low
+            for name, column in self.schema.columns.items()
+            if isinstance(column, Number)
+        }
+        return np.array([ranges.get(name, 1.0) for name in self.feature_names])
 
     def intervals_in_units(self) -> Intervals:
         """The intervals of `coefficients`, in the label's own units; with two classes of the second one against the first."""
         if self.intervals is None:
-            raise UserError("This run kept no intervals: run again with --set metrics.intervals=true.")
+            raise UserError(self.interval_note or "This run kept no intervals: run again with --set metrics.intervals=true.")
         link = self.link().name if self.target else ""
         return scaled_intervals(self.intervals, self.config.data.scaling, self.feature_names, self.target, link)
+
+
+def interval_names(class_names: Sequence[str], feature_names: Sequence[str]) -> list[str]:
+    """Names of the coefficients that have intervals: of several classes, those of every class against the first."""
+    if len(class_names) < 3:
+        return list(feature_names)
+    return [f"{name}: {feature}" for name in class_names[1:] for feature in feature_names]
 
 
 def scaled_intervals(
@@ -256,7 +290,12 @@ def load_model(run: Path, averaged: bool = False) -> SavedModel:
     names = tuple(about["class_names"]), tuple(about["feature_names"])
     threshold = (about.get("thresholds") or (None, None))[averaged]
     found = Intervals(kept[0], np.diag(kept[1] ** 2), about["intervals"]["freedom"]) if kept else None
-    return SavedModel(weights, *names, config, schema, about["data"] is not None, threshold, found)
+    by = [arrays.get(STANDARD + key) for key in ("centre", "scale", "moment")]
+    standard = Standard(by[0], by[1], names[1][-1] == "bias") if by[0] is not None and by[1] is not None else None
+    standard = Directions(np.zeros((0, 0), np.float32), by[2]) if by[2] is not None else standard
+    said = about.get("intervals") or {}
+    note = said.get("reason") or said.get("missing") or ""
+    return SavedModel(weights, *names, config, schema, about["data"] is not None, threshold, found, standard, note)
 
 
 def _csv(rows: Sequence[Sequence[str]]) -> str:

@@ -10,11 +10,12 @@ import numpy as np
 from fedpdm.algorithms.local import step_size_at
 from fedpdm.data.federation import Federation
 from fedpdm.engines.simulation.simulation import Roster
+from fedpdm.privacy.basis_release import basis_release
 from fedpdm.privacy.interval_release import bounds_of
 from fedpdm.privacy.ledger import Ledger, SpendRequest
 from fedpdm.privacy.noise import SEEDED
 from fedpdm.privacy.plan import Plan
-from fedpdm.privacy.standard_release import moments_sensitivity
+from fedpdm.privacy.standard_release import means_release
 from fedpdm.rounds import Setup
 
 __all__ = ["SimulatedLedger", "client_name"]
@@ -70,8 +71,11 @@ class SimulatedLedger:
         # A resumed run repeats rounds with the same keys: the same bits again are not another release.
         self._recorded = {(row.client, row.round) for row in ledger.rows() if row.job == self._job}
         if plan.standard_multiplier:
-            bound = moments_sensitivity(self._federation.feature_names)
-            self._record_once(ledger, MOMENTS, "means and deviations", plan.standard_multiplier, bound)
+            known = self._federation
+            release = (
+                basis_release(len(known.original_names), 1.0, 1) if known.original_names else means_release(known.feature_names)
+            )
+            self._record_once(ledger, MOMENTS, release.what, plan.standard_multiplier, release.bound)
         if plan.interval_multiplier:
             bound = bounds_of(self._loss, 1.0).sensitivity
             self._record_once(ledger, INTERVALS, "gradients and curvature", plan.interval_multiplier, bound)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from fedpdm.errors import UserError
 from fedpdm.privacy.ledger import Ledger
 from fedpdm.runs.folder import RunFolder
+from fedpdm.runs.integrity import require_unchanged
 
 __all__ = ["read_accounts"]
 
@@ -29,6 +30,7 @@ def read_accounts(run: Path) -> tuple[Source, list[dict[str, Any]]]:
     accounts : list of dict
         One account per client.
     """
+    require_unchanged(run)
     folder = RunFolder(run)
     manifest = folder.manifest() if folder.manifest_path.is_file() else {}
     if manifest.get("engine") == "flower":

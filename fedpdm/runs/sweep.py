@@ -1,6 +1,7 @@
 """Many runs: finished ones are stored and not run again, and runs that differ only in their seed share a compilation."""
 
-import functools
+import hashlib
+import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -12,15 +13,18 @@ from fedpdm.config import Config, digest, validate
 from fedpdm.data import Federation
 from fedpdm.data.prepare import build_federation
 from fedpdm.engines.simulation.build import build_simulation
+from fedpdm.engines.simulation.measures import figure_name
 from fedpdm.engines.simulation.simulation import Simulation
 from fedpdm.errors import ConfigError, DivergedError
-from fedpdm.runs.evaluation import evaluation
+from fedpdm.runs.cluster import each, last_few
+from fedpdm.runs.evaluation import figures_of
+from fedpdm.runs.integrity import CHECKSUM
 
-__all__ = ["Result", "figure_keys", "run_sweep"]
+__all__ = ["Result", "figure_keys", "run_sweep", "stored_results"]
 
-# The stored result of a run: "config" (its digest), "seed", curves "round", "accuracy", "uplink_bytes", "downlink_bytes", and
-# the numbers of its end: "last", "averaged", those of `figure_keys`, "nonzero_fraction", "objective", "stationarity",
-# "seconds"; or only "diverged".
+# The stored result of a run: "config" (its digest), "seed", curves "round", "accuracy" ("loss" if the label is a number or a
+# time), "uplink_bytes", "downlink_bytes", and the numbers of its end: "last" and "averaged" (of that curve), those of
+# `figure_keys`, "nonzero_fraction", "objective", "stationarity", "seconds"; or only "diverged".
 Result = dict[str, Any]
 VERSION = 1  # raise it when the same settings give other results: then stored ones are computed again
 OWN_COLUMN = ("accuracy", "majority-rate")  # accuracy has a curve, the majority rate is the same for all
@@ -30,7 +34,8 @@ OnResult = Callable[[int, int, Config, Result], None]
 def run_sweep(configs: Sequence[Config], store: Path, on_result: OnResult | None = None) -> list[Result]:
     """Return the results of all these settings, in their order.
 
-    Settings that differ only in the seed run one after the other in one simulator. There is no ledger: a sweep measures on data
+    Settings that differ only in the seed run one after the other in one simulator. In a block `on_cluster` the workers of the
+    cluster run them; the results are the same and are stored in the same file. There is no ledger: a sweep measures on data
     that its owner may see, and releases nothing.
 
     Parameters
@@ -47,39 +52,62 @@ def run_sweep(configs: Sequence[Config], store: Path, on_result: OnResult | None
     list of Result
         One result for each of the settings.
     """
-    known = _read(store)
+    known = stored_results(store)
     groups: dict[str, list[Config]] = {}
     for config in configs:
-        groups.setdefault(digest(config.model_copy(update={"seed": 0})), []).append(config)
-    done = 0
-    for group in groups.values():
-        simulation = None
-        for config in group:
-            key = digest(config)
-            if key not in known:
-                simulation = simulation or build_simulation(config, _federation(_data_key(config)))
-                known[key] = _run(simulation, config)
-                _append(store, known[key])
-            done += 1
+        groups.setdefault(_group(config), []).append(config)
+    ordered: dict[str, list[Config]] = {}  # settings that were given twice are run once
+    for config in itertools.chain.from_iterable(groups.values()):
+        ordered.setdefault(digest(config), []).append(config)
+    done = itertools.count(1)
+
+    def say(key: str) -> None:
+        for config in ordered[key]:
             if on_result:
-                on_result(done, len(configs), config, known[key])
+                on_result(next(done), len(configs), config, known[key])
+
+    missing = [own[0] for key, own in ordered.items() if key not in known]
+    for key in [key for key in ordered if key in known]:
+        say(key)
+    for config, result in each(_run, missing):
+        key = digest(config)
+        known[key] = result
+        _append(store, result)
+        say(key)
     return [known[digest(config)] for config in configs]
 
 
-def figure_keys() -> list[str]:
+def figure_keys(target: str = "classes") -> list[str]:
     """Return the keys of the test figures in a result.
+
+    Parameters
+    ----------
+    target : str
+        What the label is: "classes", "number" or "time".
 
     Returns
     -------
     list of str
         The keys.
     """
-    return [metric.key for metric in METRICS.values() if metric.target == "classes" and metric.name not in OWN_COLUMN]
+    return [metric.key for metric in METRICS.values() if metric.target == target and metric.name not in OWN_COLUMN]
 
 
-def _run(simulation: Simulation, config: Config) -> Result:
-    if simulation.setup.problem.loss.target != "classes":
-        raise ConfigError(f"A comparison is of classifiers, which problem.loss={config.problem.loss} does not make.")
+def _group(config: Config) -> str:
+    """Return the settings without the seed: runs of one group share a simulator."""
+    return digest(config.model_copy(update={"seed": 0}))
+
+
+@last_few(1)
+def _simulation(config: Config) -> Simulation:
+    data = _data_key(config)
+    return build_simulation(config, _federation(data, data))
+
+
+def _run(config: Config) -> Result:
+    if config.problem.sparsity is not None:
+        raise ConfigError("A comparison measures models with all of their weights: leave problem.sparsity out.")
+    simulation = _simulation(_group(config), config)
     simulation.restart(config.seed)
     began, compiled = time.perf_counter(), simulation.compile_seconds
     try:
@@ -87,17 +115,18 @@ def _run(simulation: Simulation, config: Config) -> Result:
     except DivergedError as error:
         return {"config": digest(config), "version": VERSION, "seed": config.seed, "diverged": str(error)}
     seconds = time.perf_counter() - began - (simulation.compile_seconds - compiled)
-    measured = [row for row in rows if "test_accuracy" in row]
+    name = figure_name(simulation.setup.problem)
+    measured = [row for row in rows if name in row]
     last = {key: value for row in rows for key, value in row.items()}
     return {
         "config": digest(config),
         "version": VERSION,
         "seed": config.seed,
         "round": [row["round"] for row in measured],
-        "accuracy": [row["test_accuracy"] for row in measured],
+        name.removeprefix("test_"): [row[name] for row in measured],
         "uplink_bytes": [row["uplink_bytes"] for row in measured],
         "downlink_bytes": [row["downlink_bytes"] for row in measured],
-        "last": last["test_accuracy"],
+        "last": last[name],
         "averaged": round(simulation.test_accuracy(simulation.averaged_model), 6),
         **_figures(simulation),
         **{key: last.get(key) for key in ("nonzero_fraction", "objective", "stationarity")},
@@ -108,43 +137,65 @@ def _run(simulation: Simulation, config: Config) -> Result:
 def _figures(simulation: Simulation) -> dict[str, float | None]:
     """Return the test figures of the last model for a comparison; none for a custom model without a link."""
     problem, federation = simulation.setup.problem, simulation.federation
+    keys = figure_keys(problem.loss.target)
     if problem.loss.link is None:
-        return dict.fromkeys(figure_keys())
+        return dict.fromkeys(keys)
     test = federation.test_features, federation.test_labels
-    found = evaluation(problem, simulation.model, test, federation.class_names)
-    return {key: found[key]["value"] if key in found else None for key in figure_keys()}
+    found = figures_of(problem, simulation.model, test, federation)
+    return {key: found[key]["value"] if key in found else None for key in keys}
 
 
 def _data_key(config: Config) -> str:
     """Return the settings that determine a federation."""
-    return json.dumps([config.data.model_dump(), config.privacy.mechanism == "sound"], sort_keys=True)
+    sound = config.privacy.mechanism == "sound"
+    return json.dumps(
+        [config.data.model_dump(), sound, config.problem.loss], sort_keys=True
+    )  # the loss names the kind of label
 
 
-@functools.lru_cache(maxsize=2)
+@last_few(2)
 def _federation(key: str) -> Federation:
-    data, sound = json.loads(key)
+    data, sound, loss = json.loads(key)
     privacy = {"mechanism": "sound", "epsilon": 1.0} if sound else {}
     participants = {"participants": min(30, data["clients"])}
-    return build_federation(validate({"data": data, "privacy": privacy, "rounds": participants}), progress=False)
+    return build_federation(
+        validate({"data": data, "privacy": privacy, "rounds": participants, "problem": {"loss": loss}}), progress=False
+    )
 
 
-def _read(store: Path) -> dict[str, Result]:
+def stored_results(store: Path) -> dict[str, Result]:
+    """Read the finished results of a sweep.
+
+    Parameters
+    ----------
+    store : Path
+        A file of JSON lines; it need not exist.
+
+    Returns
+    -------
+    dict of str to Result
+        The results by the digest of their settings.
+    """
     if not store.exists():
         return {}
-    lines = store.read_text().splitlines()
     results = {}
-    for line in lines:
+    for line in store.read_bytes().splitlines():
         try:
             result = json.loads(line)
-        except json.JSONDecodeError:  # an incomplete line of a killed sweep
+            whole = result.pop(CHECKSUM, None) in (None, _checksum(result))  # earlier releases wrote none
+        except (ValueError, RecursionError, AttributeError, TypeError):  # a line that was cut off, or damaged
             continue
-        if result.get("version", 1) == VERSION:
+        if whole and result.get("version", 1) == VERSION:  # a damaged result is run again
             results[result["config"]] = result
     return results
+
+
+def _checksum(result: Result) -> str:
+    return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
 
 
 def _append(store: Path, result: Result) -> None:
     store.parent.mkdir(parents=True, exist_ok=True)
     whole = store.exists() and store.stat().st_size and not store.read_bytes().endswith(b"\n")
     with store.open("a") as file:
-        file.write(("\n" if whole else "") + json.dumps(result) + "\n")
+        file.write(("\n" if whole else "") + json.dumps({**result, CHECKSUM: _checksum(result)}) + "\n")

@@ -3,7 +3,10 @@
 import contextlib
 import functools
 import itertools
+import json
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -12,13 +15,17 @@ from typing import Any
 
 from fedpdm.config import Config, digest, load_config
 from fedpdm.data.datasets import DATASETS
+from fedpdm.data.encoders import with_encoder_pinned
 from fedpdm.data.federation import Federation
 from fedpdm.data.prepare import build_federation
 from fedpdm.engines.simulation.build import resolved_simulation
+from fedpdm.engines.simulation.hosts import is_first, meet, require_same
 from fedpdm.engines.simulation.simulation import Simulation
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.problem.penalties import Penalty
+from fedpdm.runs.attackers import attack_summary
 from fedpdm.runs.clients import describe_clients
+from fedpdm.runs.cluster import versions
 from fedpdm.runs.finished import FinishedRun, read_run
 from fedpdm.runs.folder import RunFolder
 from fedpdm.runs.intervals import intervals_of
@@ -27,6 +34,7 @@ from fedpdm.runs.progress import Progress
 from fedpdm.runs.record import ModelNames, RunRecord
 from fedpdm.runs.simulated_ledger import SimulatedLedger
 from fedpdm.runs.tracking import check_trackers, open_trackers
+from fedpdm.setup.band import sums_warning
 from fedpdm.setup.build import LossFactory
 from fedpdm.setup.defaults import warning
 from fedpdm.setup.resolve import resolve
@@ -62,23 +70,46 @@ def train(
     FinishedRun
         The run.
     """
-    trackers = check_trackers(track)
-    build = functools.partial(_simulation, loss=loss, penalty=penalty)
-    if resume is not None:
-        if config is not None or out is not None:
-            raise ConfigError(f"resume={resume} uses the settings and the folder of that run: give neither config nor out.")
-        return _resumed(Path(resume), federation, build, data_dir, progress, trackers)
-    if config is None:
+    if resume is not None and (config is not None or out is not None):
+        raise ConfigError(f"resume={resume} uses the settings and the folder of that run: give neither config nor out.")
+    if resume is None and config is None:
         raise ConfigError("train needs settings (config), or the folder of a run to continue (resume).")
-    chosen = load_config(config) if isinstance(config, str) else config
-    path = Path(out) if out is not None else new_run_path(chosen.data.name)
+    given = None if resume is None else Path(resume)
+    build = functools.partial(_simulation, loss=loss, penalty=penalty)
+    if not is_first():  # this host helps the first one, which writes the run folder
+        with tempfile.TemporaryDirectory() as own:
+            if given is not None:
+                shutil.copytree(given, own, dirs_exist_ok=True)
+            return _trained(config, Path(own), given is not None, federation, build, data_dir, False, [])
+    path = given or (Path(out) if out is not None else None)
+    return _trained(config, path, given is not None, federation, build, data_dir, progress, check_trackers(track))
+
+
+def _trained(
+    config: Config | str | None,
+    path: Path | None,
+    resumes: bool,
+    federation: Federation | None,
+    build: Callable[[Config, Federation, Path], Simulation],
+    data_dir: Path | None,
+    progress: bool,
+    trackers: list[str],
+) -> FinishedRun:
+    meet("every host has its own copy of the folder")
+    if path is not None and resumes:
+        return _resumed(path, federation, build, data_dir, progress, trackers)
+    chosen = load_config(config) if isinstance(config, str) else config or Config()
+    path = path or new_run_path(chosen.data.name)
     RunFolder.check_free(path)
+    chosen = with_encoder_pinned(chosen)
     if federation is None:
         federation = build_federation(chosen, data_dir, progress=progress)
     chosen = resolve(chosen, federation)
-    if progress and (said := warning(chosen, federation)):
+    for said in filter(None, (warning(chosen, federation), sums_warning(chosen)) if progress else ()):
         print(f"fedpdm: {said}", file=sys.stderr)
     simulation = build(chosen, federation, path)
+    if progress and (attack := simulation.schedule.attack) and attack.unchecked:
+        print(f"fedpdm: messages are not checked: {attack.unchecked}.", file=sys.stderr)
     with contextlib.closing(RunFolder.create(path, chosen, federation.checksums)) as folder:
         return _watched(chosen, folder, simulation, progress, trackers)
 
@@ -105,6 +136,7 @@ def _simulation(
     config: Config, federation: Federation, path: Path, loss: LossFactory | None, penalty: Penalty | None
 ) -> Simulation:
     """Build the simulator of resolved settings, with its ledger in the run folder."""
+    require_same(json.dumps([digest(config), federation.checksums, versions()]))
     ledger = functools.partial(SimulatedLedger, path / "ledger.sqlite", digest(config))
     return resolved_simulation(config, federation, loss, penalty, ledger)
 
@@ -163,21 +195,23 @@ def run(config: Config, folder: RunFolder, simulation: Simulation, on_rows: OnRo
     if simulation.plan and not simulation.ledger:
         raise ValueError("A run under the sound mechanism needs a ledger: give one to the simulation.")
     known = federation.schema is not None or config.data.name in DATASETS
-    names = ModelNames(federation.class_names, federation.feature_names, federation.schema, known)
+    features = federation.original_names or federation.feature_names
+    names = ModelNames(federation.class_names, features, federation.schema, known)
     record = RunRecord(config, folder, names)
+    record.require_linear(simulation.setup.problem.loss)
     with simulation.ledger or contextlib.nullcontext() as ledger:
         seconds = _advance(record, simulation, on_rows)
         intervals = intervals_of(config, simulation)
         more = ledger.summary() if ledger else nominal_summary(config, simulation)
+    more |= attack_summary(simulation)
     more["converged"] = simulation.converged if config.rounds.tolerance else None
-    fold = federation.standard.fold if federation.standard else None
     return record.finish(
         simulation,
         seconds,
         simulation.compile_seconds,
         describe_clients(simulation),
         more,
-        fold,
+        federation.standard,
         simulation.steadiness(),
         federation.validation,
         intervals,

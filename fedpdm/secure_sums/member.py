@@ -7,9 +7,11 @@
 5 reveal      with enough such signatures: pieces of the survivors' seeds, and of the others' mask keys, never both of one
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -57,7 +59,7 @@ def agreement_statement(context: bytes, all_keys: bytes, sharers: Sequence[int],
         The statement.
     """
     lists = pack("survivors", [pack_numbers(sharers), pack_numbers(survivors)])
-    return b"sum" + context + commitment(context, all_keys) + lists
+    return b"sum" + context + hashlib.sha256(b"all keys" + context + all_keys).digest() + lists
 
 
 def read_keys(terms: Terms, message: bytes) -> dict[int, bytes]:
@@ -111,6 +113,8 @@ class Member:
     Bonawitz et al.: "Practical secure aggregation for privacy-preserving machine learning", CCS 2017.
     """
 
+    CLOSED = json.dumps({"step": -1, "keys": "", "survivors": []}).encode()  # a saved member that takes no further step
+
     def __init__(self, identity: Ed25519PrivateKey, approval: Approval, terms: Terms) -> None:
         terms.check()
         own = public_text(identity)
@@ -125,25 +129,32 @@ class Member:
         self._survivors: list[int] = []
 
     def save(self) -> bytes:
-        """Return everything that the next step needs, for a member whose process ends after every message. It holds secrets."""
-        secrets = {"seal": self._seal_key.private_bytes_raw(), "mask": self._mask_key.private_bytes_raw(), "seed": self._seed}
-        return json.dumps(
-            {name: secret.hex() for name, secret in secrets.items()}
-            | {"step": self._step, "keys": self._all_keys.hex(), "survivors": self._survivors}
-            | {"pieces": {str(number): piece.hex() for number, piece in self._pieces.items()}}
-        ).encode()
+        """Return what the next step needs, for a member whose process ends after every message. It holds secrets.
+
+        It holds no more than that step needs: keys and seed until the share is masked, pieces until they are revealed, nothing
+        after a step that failed. So a thief of the disk opens no sum of the past.
+        """
+        saved: dict[str, Any] = {"step": self._step, "keys": self._all_keys.hex(), "survivors": self._survivors}
+        if self._step in (1, 2):
+            keys = {"seal": self._seal_key.private_bytes_raw(), "mask": self._mask_key.private_bytes_raw(), "seed": self._seed}
+            saved["secrets"] = {name: secret.hex() for name, secret in keys.items()}
+        if self._step in (2, 3, 4):
+            saved["pieces"] = {str(number): piece.hex() for number, piece in self._pieces.items()}
+        return json.dumps(saved).encode()
 
     @classmethod
     def restore(cls, identity: Ed25519PrivateKey, approval: Approval, terms: Terms, saved: bytes) -> "Member":
         """Rebuild a saved member; the terms and the approval are checked again."""
         member, kept = cls(identity, approval, terms), json.loads(saved)
-        member._seal_key, member._mask_key = (
-            X25519PrivateKey.from_private_bytes(bytes.fromhex(kept[k])) for k in ("seal", "mask")
-        )
-        member._seed, member._step = bytes.fromhex(kept["seed"]), kept["step"]
+        if "secrets" in kept:  # else no later step uses keys or seed, and those of the new object stay unused
+            secrets = {name: bytes.fromhex(secret) for name, secret in kept["secrets"].items()}
+            member._seal_key = X25519PrivateKey.from_private_bytes(secrets["seal"])
+            member._mask_key = X25519PrivateKey.from_private_bytes(secrets["mask"])
+            member._seed = secrets["seed"]
+        member._step = kept["step"]
         member._all_keys, member._survivors = bytes.fromhex(kept["keys"]), kept["survivors"]
         member._keys = read_keys(terms, member._all_keys) if member._all_keys else {}
-        member._pieces = {int(number): bytes.fromhex(piece) for number, piece in kept["pieces"].items()}
+        member._pieces = {int(number): bytes.fromhex(piece) for number, piece in kept.get("pieces", {}).items()}
         return member
 
     def _take(self, step: int) -> None:
@@ -203,22 +214,23 @@ class Member:
             if len(text) != 2 * PIECE_BYTES:
                 raise ProtocolError("format", f"The piece of member {member} has {len(text)} bytes.")
             self._pieces[member] = text
-        words = self._under_masks(share())
-        self._step = 3
-        return pack("masked", [pack_words(words, self.terms.bits)])
+        masks, words = self._masks(), share()  # in this order: a key that is no key must not cost a release
+        if words.dtype != np.uint32 or words.shape != masks.shape:
+            raise ValueError(f"Expected {self.terms.words} words of uint32, got {words.shape} of {words.dtype}.")
+        self._seed, self._step = b"", 3
+        return pack("masked", [pack_words((words + masks) & np.uint32(2**self.terms.bits - 1), self.terms.bits)])
 
-    def _under_masks(self, words: np.ndarray) -> np.ndarray:
+    def _masks(self) -> np.ndarray:
+        """Return the sum of the own mask and of those that cancel."""
         terms = self.terms
-        if words.dtype != np.uint32 or words.shape != (terms.words,):
-            raise ValueError(f"Expected {terms.words} words of uint32, got {words.shape} of {words.dtype}.")
-        total = words + mask(self._seed, self._context, terms.words)
+        total = mask(self._seed, self._context, terms.words)
         for member in self._pieces:
             if member != self.number:
                 low, high = sorted((member, self.number))
                 seed = agree(self._mask_key, self._keys[member][KEY_BYTES:], self._context, pair_label(b"mask", low, high))
                 common = mask(seed, self._context, terms.words)
                 total = total + common if self.number == low else total - common
-        return total & np.uint32(2**terms.bits - 1)
+        return total
 
     def agree(self, survivors: bytes) -> bytes:
         """Step 4: sign the list of members in the sum, if it is long enough and this member is on it."""
@@ -238,7 +250,7 @@ class Member:
         return agreement_statement(self._context, self._all_keys, sorted(self._pieces), self._survivors)
 
     def reveal(self, agreements: bytes) -> bytes:
-        """Step 5: with the agreement of enough survivors, return the pieces that open the sum, and forget the secrets."""
+        """Step 5: with the agreement of enough survivors, return the pieces that open the sum, and forget them."""
         self._take(5)
         numbers, *signatures = unpack("agreements", agreements)
         signers = unpack_numbers(numbers, len(self.terms.roster))
@@ -252,5 +264,5 @@ class Member:
         for member in sorted(self._pieces):
             text = self._pieces[member]
             opened.append(text[PIECE_BYTES:] if member in self._survivors else text[:PIECE_BYTES])
-        self._pieces, self._seed, self._step = {}, b"", 5
+        self._pieces, self._step = {}, 5
         return pack("reveal", opened)

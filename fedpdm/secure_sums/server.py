@@ -57,6 +57,8 @@ class SumServer:
         verify(self.terms.roster[member - 1], signature, keys_statement(self._context, keys))
         if len(keys) != 2 * KEY_BYTES or self._all_keys:
             raise ProtocolError("order" if self._all_keys else "format", f"The keys of member {member} are late or invalid.")
+        for key in (keys[:KEY_BYTES], keys[KEY_BYTES:]):  # one that nobody can agree with would end everybody's part
+            agree(X25519PrivateKey.generate(), key, self._context, b"trial")
         self._signed[member] = message
 
     def all_keys(self) -> bytes:

@@ -1,11 +1,28 @@
 """How a budget is divided: the cost of the schema, of other releases, and the rest for training."""
 
+from fedpdm.choices.words import PRIVATE_BASIS
 from fedpdm.config import Config
 from fedpdm.data.schema import Cost
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import noise_multiplier_for
 
-__all__ = ["after_schema", "interval_multiplier", "standard_multiplier", "training_share"]
+__all__ = ["after_schema", "interval_multiplier", "releases_first", "standard_multiplier", "training_share"]
+
+
+def releases_first(config: Config) -> bool:
+    """Return whether every client releases something about its features before training.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+
+    Returns
+    -------
+    bool
+        True for means and deviations (data.standardise), and for a private basis.
+    """
+    return config.data.standardise or config.data.basis == PRIVATE_BASIS
 
 
 def after_schema(config: Config, cost: Cost | None) -> Config:
@@ -42,7 +59,7 @@ def after_schema(config: Config, cost: Cost | None) -> Config:
 
 
 def standard_multiplier(config: Config) -> float:
-    """Return the noise multiplier of the release of means and deviations: its share of the budget, as one Gaussian release.
+    """Return the noise multiplier of the release before training: its share of the budget, as one Gaussian release.
 
     A person with rows at q clients is in q of these releases.
 
@@ -89,7 +106,7 @@ def training_share(config: Config) -> float:
         The share.
     """
     p, taken = config.privacy, 0.0
-    if config.data.standardise:
+    if releases_first(config):
         taken += p.standard_share
     if config.metrics.intervals:
         taken += p.interval_share

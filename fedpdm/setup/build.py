@@ -12,24 +12,25 @@ from jax import Array
 
 from fedpdm.algorithms import Algorithm, LocalPlan
 from fedpdm.choices import AGGREGATES, ALGORITHMS, LOSSES, PENALTIES
+from fedpdm.choices.words import PRIVATE_BASIS
 from fedpdm.compression.links import Links, support_radius
 from fedpdm.config import Config
 from fedpdm.data import Federation
 from fedpdm.data.prepare import radius_of
 from fedpdm.data.ragged import real_rows
 from fedpdm.errors import ConfigError
-from fedpdm.privacy.accounting import paper_round_epsilon
 from fedpdm.privacy.interval_release import LEAST_CLIENTS
 from fedpdm.privacy.mechanism import paper
 from fedpdm.privacy.plan import Plan, choose_mode, plan_sound
+from fedpdm.privacy.published import paper_round_epsilon
 from fedpdm.privacy.sensitivity import Curvature
 from fedpdm.privacy.shared_noise import Sharing
 from fedpdm.problem import Loss, Problem, penalties
 from fedpdm.problem.penalties import Penalty
 from fedpdm.rounds import Setup
-from fedpdm.setup.budget import after_schema, interval_multiplier, standard_multiplier, training_share
+from fedpdm.setup.budget import after_schema, interval_multiplier, releases_first, standard_multiplier, training_share
 from fedpdm.setup.class_weights import weighted_loss
-from fedpdm.setup.cohorts import even_share, require_client_unit, sharing_of
+from fedpdm.setup.cohorts import cohort_of, even_share, require_client_unit, sharing_of
 
 __all__ = ["Crowd", "build_setup", "plain_setup", "with_sound_mechanism", "loss_factory"]
 
@@ -111,6 +112,7 @@ def build_setup(
     if loss and config.problem.class_weights is not None:
         raise ConfigError("problem.class_weights is for the losses of this package: weigh the examples in your own loss.")
     needs = {"local.solver=newton": config.local.solver == "newton", "data.standardise=true": config.data.standardise}
+    needs['data.basis="private"'] = config.data.basis == PRIVATE_BASIS
     for setting in (setting for setting, yes in needs.items() if yes and make_loss().slopes is None):
         raise ConfigError(f"{setting} needs a linear model, which {make_loss().name!r} is not: remove it.")
     metric = moments(federation) if config.algorithm.metric == "moments" else None
@@ -142,11 +144,26 @@ def build_setup(
 
 def _require_intervals(config: Config, federation: Federation) -> None:
     """Refuse intervals that could not be had, before anything is spent on them."""
-    if federation.classes > 2 or federation.clients < LEAST_CLIENTS or config.privacy.trust == "cohorts":
+    p, remedy = config.privacy, "or set metrics.intervals=false"
+    if federation.classes > 2:
         raise ConfigError(
-            "metrics.intervals=true with privacy needs a number or two classes, the spread between at least "
-            f'{LEAST_CLIENTS} clients, and privacy.trust="local"; here are {federation.classes} outputs, {federation.clients} '
-            f'clients and privacy.trust="{config.privacy.trust}": set metrics.intervals=false.'
+            "metrics.intervals=true with privacy is for a number, a time or two classes. The curvature of the "
+            f"{federation.classes} classes here has {federation.classes - 1} times as many directions, and noise hides more of "
+            f"them. Use two classes, {remedy}."
+        )
+    if p.unit == "client":
+        raise ConfigError(f'metrics.intervals=true protects one example, not privacy.unit="client": change the unit, {remedy}.')
+    if p.trust == "cohorts" and p.clients_per_unit > 1:
+        raise ConfigError(
+            f'metrics.intervals=true with privacy.trust="cohorts" needs persons with rows at one client, not at '
+            f"privacy.clients_per_unit={p.clients_per_unit}: use trust=local, {remedy}."
+        )
+    size = cohort_of(config, federation.clients).members if p.trust == "cohorts" else 1
+    if (seen := federation.clients // size) < LEAST_CLIENTS:
+        who, way = ("clients", "add clients") if size == 1 else (f"cohorts of {size}", "lower cohorts.size")
+        raise ConfigError(
+            f"metrics.intervals=true with privacy takes the spread between at least {LEAST_CLIENTS} {who.split()[0]}, and here "
+            f"are {seen} {who}: {way}, {remedy}."
         )
 
 
@@ -314,7 +331,7 @@ def with_sound_mechanism(
         sharing=sharing,
         clients_per_unit=p.clients_per_unit,
     )
-    if config.data.standardise:
+    if releases_first(config):
         plan = plan._replace(standard_multiplier=standard_multiplier(config))
     if config.metrics.intervals:
         plan = plan._replace(interval_multiplier=interval_multiplier(config))

@@ -8,6 +8,7 @@ from fedpdm.errors import ConfigError
 from fedpdm.participation import cohorts_per_round, fair_share
 from fedpdm.privacy.shared_noise import Sharing
 from fedpdm.privacy.sums import Cohort, make_cohort
+from fedpdm.setup.budget import releases_first
 
 __all__ = ["cohort_of", "even_share", "require_client_unit", "sharing_of"]
 
@@ -47,10 +48,10 @@ def require_client_unit(config: Config) -> None:
             'privacy.unit="client" needs privacy.trust="cohorts": a message that hides all of a client tells nothing, only a '
             "sum of many does."
         )
-    if config.privacy.mode != "auto" or config.data.standardise or config.data.unit_column:
+    if config.privacy.mode != "auto" or releases_first(config) or config.data.unit_column:
         raise ConfigError(
-            'privacy.unit="client" cuts what a whole client contributes: leave privacy.mode on "auto", and data.standardise '
-            "and data.unit_column out, which are about single examples and persons."
+            'privacy.unit="client" cuts what a whole client contributes: leave privacy.mode on "auto", and data.standardise, '
+            "a private basis and data.unit_column out, which are about single examples and persons."
         )
 
 

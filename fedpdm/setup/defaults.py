@@ -14,13 +14,19 @@ from fedpdm.setup.budget import after_schema
 from fedpdm.setup.build import loss_factory
 from fedpdm.setup.shares import precisions
 
-__all__ = ["Sizes", "by_rule", "signal", "rule", "sizes_of", "verdict", "warning", "weighed"]
+__all__ = ["Sizes", "by_rule", "number_clip", "signal", "rule", "sizes_of", "verdict", "warning", "weighed"]
 
 # Chosen on made-up tables: docs/defaults.md
 TRAVEL_PER_SIGNAL, LEAST_TRAVEL, MOST_TRAVEL = 10.0, 100.0, 1000.0
 STEP, LEAST_ROUNDS, MOST_ROUNDS = 4.0, 25, 250
 CLIP = 0.7  # of the loss's own bound
-NUMBER_CLIP = 0.25  # of the label's range, for losses whose slope is the residual: few residuals are larger
+SHRINK, SHRINK_FROM = (
+    0.85,
+    40.0,
+)  # of weights in use, from this signal on: training cuts long rows, so weights come out too large
+# Of the label's range, where the slope is the residual: this much at a signal of 50, growing with its root (docs/defaults.md)
+NUMBER_CLIP, LEAST_NUMBER_CLIP, MOST_NUMBER_CLIP = 0.25, 0.12, 0.5
+TIME_CLIP = 1.0  # the slope of a band with an event is near -1: a smaller clip would lower every hazard by its factor
 ENOUGH, TOO_LITTLE = 6.5, 2.0  # weighed signals below which accuracy, or even the AUC, may not beat chance: docs/defaults.md
 RARE = 0.1  # share of a class below which accuracy says little, whatever the budget
 
@@ -94,7 +100,9 @@ def rule(found: float, loss: Loss | None = None) -> dict[str, dict[str, Any]]:
     travel = min(max(TRAVEL_PER_SIGNAL * found, LEAST_TRAVEL), MOST_TRAVEL)
     rounds = min(max(math.ceil(travel / STEP), LEAST_ROUNDS), MOST_ROUNDS)
     step = float(f"{travel / rounds * min(1.0, 0.5 / loss.smoothness(1.0)):.4g}")
+    shrink = SHRINK if found >= SHRINK_FROM and loss.target == "classes" else 1.0
     return {
+        "data": {"standard_shrink": shrink},
         "algorithm": {"rho": 1 / step},
         "local": {"steps": 1, "step_size": step / 2},  # then kappa is 1/2, and a round is a step of 1/rho
         "rounds": {"total": rounds},
@@ -123,19 +131,54 @@ def by_rule(config: Config, sizes: Sizes, cost: Cost | None = None) -> Config:
         return config
     left = after_schema(config, cost).privacy
     assert left.epsilon is not None
-    found = signal(sizes, left.epsilon, left.delta, left.relation, left.clients_per_unit)
+    found = signal(_in_cohorts(config, sizes), left.epsilon, left.delta, left.relation, left.clients_per_unit)
     sections = {}
-    for name, values in rule(found, _bounded_loss(config)).items():
+    for name, values in rule(found, _bounded_loss(config, found)).items():
         section = getattr(config, name)
         new = {key: value for key, value in values.items() if key not in section.model_fields_set}
         sections[name] = section.model_copy(update=new)
     return config.model_copy(update=sections)
 
 
-def _bounded_loss(config: Config) -> Loss:
-    """The loss with its natural bound; a residual that nothing bounds is cut so that the rule's clip is `NUMBER_CLIP`."""
+def number_clip(found: float, target: str = "number") -> float:
+    """Return the cut of a slope that nothing else bounds: more information allows a larger one, which cuts fewer rows.
+
+    Parameters
+    ----------
+    found : float
+        The signal.
+    target : str
+        "number" or "time".
+
+    Returns
+    -------
+    float
+        The cut, as a share of the label's range; of a time 1.
+
+    Examples
+    --------
+    >>> [number_clip(found) for found in (2.0, 50.0, 1000.0)], number_clip(50.0, "time")
+    ([0.12, 0.25, 0.5], 1.0)
+    """
+    if target == "time":
+        return TIME_CLIP
+    return min(max(NUMBER_CLIP * math.sqrt(found / 50), LEAST_NUMBER_CLIP), MOST_NUMBER_CLIP)
+
+
+def _in_cohorts(config: Config, sizes: Sizes) -> Sizes:
+    """Return the sizes of what adds noise: members of a cohort share theirs, so a cohort counts as one client."""
+    if config.privacy.trust != "cohorts":
+        return sizes
+    cohorts = max(1, len(sizes.rows) // (config.cohorts.size or len(sizes.rows)))
+    return sizes._replace(rows=np.full(cohorts, sizes.rows.sum() / cohorts))
+
+
+def _bounded_loss(config: Config, found: float) -> Loss:
+    """The loss with its natural bound; a slope that nothing bounds is cut so that the rule's clip is `number_clip`."""
     make = loss_factory(config)
-    return make(clip=NUMBER_CLIP / CLIP) if math.isinf(make().gradient_bound(1.0)) else make(clip=1.0)
+    if math.isinf(make().gradient_bound(1.0)):
+        return make(clip=number_clip(found, make().target) / CLIP)
+    return make(clip=1.0)
 
 
 def weighed(found: float, rarest: float | None, classes: int = 2) -> float:
@@ -183,7 +226,10 @@ def warning(config: Config, federation: Federation) -> str | None:
         return None
     labels = federation.label_counts.sum(axis=0)
     rarest = float(labels.min() / labels.sum()) if len(labels) else None
-    return verdict(sizes_of(federation), p.epsilon, p.delta, p.relation, rarest, p.clients_per_unit)
+    sizes = _in_cohorts(config, sizes_of(federation))
+    mapped, schema = config.data.features != "raw", federation.schema
+    units = "persons" if schema and schema.unit_column else "rows"
+    return verdict(sizes, p.epsilon, p.delta, p.relation, rarest, p.clients_per_unit, mapped, units)
 
 
 def verdict(
@@ -193,6 +239,8 @@ def verdict(
     relation: str = "add-remove",
     rarest: float | None = None,
     clients_per_unit: int = 1,
+    mapped: bool = False,
+    units: str = "rows",
 ) -> str | None:
     """Return a sentence about a budget that is too small for these sizes, with one that would be enough.
 
@@ -206,6 +254,10 @@ def verdict(
         The share of the rarest class, as far as it is known; None: the classes count as equally large.
     clients_per_unit : int
         As in `signal`.
+    mapped : bool
+        Whether the features come from a feature map: the limits are those of standardised columns.
+    units : str
+        What the sizes count.
 
     Returns
     -------
@@ -227,13 +279,17 @@ def verdict(
     while found(enough) < ENOUGH and enough < 1000:
         enough *= 1.1
     more, fewer = math.ceil(ENOUGH / now * float(sizes.rows.sum())), max(1, int(sizes.features * now / ENOUGH))
+    whose = " for the rarest class" if sizes.classes > 2 else ""
     how = (
-        "the model may learn nothing: expect an AUC near 0.5 and an accuracy at or below the majority rate"
+        f"the model may learn nothing: expect an AUC near 0.5{whose} and an accuracy at or below the majority rate"
         if now < TOO_LITTLE
-        else "the AUC is clearly below that without noise, and accuracy may not beat the majority rate"
+        else f"the AUC{whose} is clearly below that without noise, and accuracy may not beat the majority rate"
     )
+    if mapped:
+        how = "standardised tables learn little; images and texts often learn more, as few of their directions matter"
     limit = TOO_LITTLE if now < TOO_LITTLE else ENOUGH
     return (
-        f"The budget is small for this table: the signal is {now:.2g}, and below {limit:g} {how} (docs/defaults.md). Enough "
-        f"would be epsilon = {enough:.2g}, or about {more} rows in all, or {fewer} features instead of {sizes.features}. {rare}"
+        f"The budget is small for {'these examples' if mapped else 'this table'}: the signal is {now:.2g}, and below "
+        f"{limit:g} {how} (docs/defaults.md). Enough would be epsilon = {enough:.2g}, or about {more} {units} in all, or "
+        f"{fewer} features instead of {sizes.features}. {rare}"
     ).rstrip()

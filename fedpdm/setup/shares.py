@@ -3,6 +3,7 @@
 import numpy as np
 
 from fedpdm.config import Config
+from fedpdm.privacy.first_release import SAMPLING
 from fedpdm.privacy.plan import Plan
 
 __all__ = ["shares_of", "precisions"]
@@ -39,12 +40,12 @@ def shares_of(config: Config, slots: np.ndarray, coordinates: int, plan: Plan | 
 
 
 def precisions(sizes: np.ndarray, coordinates: int, mu: float) -> np.ndarray:
-    r"""Return n^2/(n + d/mu^2): the inverse variance of a client's mean gradient over all of training, up to a factor.
+    r"""Return n^2/(n/4 + d/mu^2): the inverse variance of a client's mean gradient over all of training, up to a factor.
 
-    Rows of norm C at most have a mean with variance up to $C^2/n$. The noise of R participations with multiplier z, averaged
-    over them, has $d z^2 C^2/(R n^2) = d C^2/(\mu^2 n^2)$. Weights in proportion to the inverse of the sum have the smallest
-    variance of all, so a client of any size can only lower it. With many rows they are those of central training, with few
-    rows they fall like the square (docs/defaults.md).
+    Rows of norm C at most have a mean with variance up to $C^2/n$, which counts with the factor `SAMPLING`, 1/4. The noise of
+    R participations with multiplier z, averaged over them, has $d z^2 C^2/(R n^2) = d C^2/(\mu^2 n^2)$. Weights in proportion
+    to the inverse of the sum have the smallest variance of all, so a client of any size can only lower it. With many rows
+    they are those of central training, with few rows they fall like the square (docs/defaults.md).
 
     Parameters
     ----------
@@ -63,6 +64,6 @@ def precisions(sizes: np.ndarray, coordinates: int, mu: float) -> np.ndarray:
     Examples
     --------
     >>> precisions(np.array([20.0, 2000.0, 200000.0]), 100, 0.5).round(1).tolist()
-    [1.0, 1666.7, 199600.8]
+    [1.0, 4444.4, 793650.8]
     """
-    return sizes**2 / (sizes + coordinates / mu**2)
+    return sizes**2 / (SAMPLING * sizes + coordinates / mu**2)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedpdm.choices import ALGORITHMS
+from fedpdm.choices import ALGORITHMS, METRICS
 from fedpdm.config import Config, load_config
 from fedpdm.errors import ConfigError
 from fedpdm.participation import fair_share
@@ -20,7 +20,9 @@ from fedpdm.studies.statistics import t_interval
 
 __all__ = ["Comparison", "all_algorithms", "compare", "comparison_configs", "epsilon_so_far", "table_lines"]
 
-POINTS = 20  # test accuracies per curve, unless the settings say otherwise
+POINTS = 20  # figures per curve, unless the settings say otherwise
+TITLES = {"accuracy": "accuracy", "loss": "test loss"}  # of classes; of a number or a time
+SHOWN = ("auc", "balanced_accuracy", "r2", "mae", "concordance")  # figures of the printed table, if the label has them
 
 
 class Comparison(NamedTuple):
@@ -79,17 +81,18 @@ def compare(
     require_drawing()
     chosen = comparison_configs(source, algorithms, settings)
     configs = [config.model_copy(update={"seed": seed}) for config in chosen.values() for seed in range(seeds)]
-    with CellProgress(len(configs), show_progress) as progress:
+    with CellProgress(configs, show_progress) as progress:
 
         def on_result(done: int, total: int, config: Config, result: Result) -> None:
-            progress.step(f"{config.algorithm.name} seed {config.seed}: {result.get('last', 'diverged')}")
+            progress.step(config, f"{config.algorithm.name} seed {config.seed}: {result.get('last', 'diverged')}")
 
         results = run_sweep(configs, folder / "cells.jsonl", on_result)
     table = {name: results[i * seeds : (i + 1) * seeds] for i, name in enumerate(chosen)}
-    rows = [_row(name, chosen[name], table[name]) for name in chosen]
+    keys = _keys(results)
+    rows = [_row(name, chosen[name], table[name], keys) for name in chosen]
     folder.mkdir(parents=True, exist_ok=True)
     write_csv(rows, folder / "compare.csv")
-    _draw(chosen, table, folder / "compare")
+    _draw(chosen, table, folder / "compare", keys[0])
     return Comparison(rows, len(configs))
 
 
@@ -150,19 +153,30 @@ def epsilon_so_far(config: Config, rounds: int) -> float:
     return epsilon_of(noise, min(share(rounds), most) * releases, p.delta, p.relation)
 
 
-def _row(name: str, config: Config, results: Sequence[Result]) -> dict[str, Any]:
+def _keys(results: Sequence[Result]) -> list[str]:
+    """The curve of these results ("accuracy" or "loss"), then their other figures."""
+    known = next((r for r in results if "diverged" not in r), {})
+    if "loss" not in known:
+        return ["accuracy", *figure_keys()]
+    every = [*figure_keys("number"), *figure_keys("time")]
+    return ["loss", *(key for key in every if known.get(key) is not None)]
+
+
+def _row(name: str, config: Config, results: Sequence[Result], keys: Sequence[str]) -> dict[str, Any]:
     kept = [r for r in results if "diverged" not in r]
+    curve, *others = keys
     row: dict[str, Any] = {"algorithm": name, "seeds": len(results), "diverged": len(results) - len(kept)}
-    row |= dict.fromkeys(("accuracy", "low", "high", "averaged", *figure_keys(), "nonzero_fraction"))
+    row |= dict.fromkeys((curve, "low", "high", "averaged", *others, "nonzero_fraction"))
     row |= dict.fromkeys(("uplink_bytes", "downlink_bytes", "seconds"))
     if kept:
         interval = t_interval([r["last"] for r in kept])
-        row["accuracy"] = round(interval.mean, 5)
+        digits = 5 if curve == "accuracy" else 8
+        row[curve] = round(interval.mean, digits)
         if len(kept) > 1:
-            row |= {"low": round(interval.low, 5), "high": round(interval.high, 5)}
+            row |= {"low": round(interval.low, digits), "high": round(interval.high, digits)}
         for key in ("averaged", "nonzero_fraction", "seconds"):
-            row[key] = round(float(np.mean([r[key] for r in kept])), 5)
-        for key in figure_keys():
+            row[key] = round(float(np.mean([r[key] for r in kept])), digits)
+        for key in others:
             found = [r[key] for r in kept if r.get(key) is not None]
             row[key] = round(float(np.mean(found)), 5) if found else None
         for key in ("uplink_bytes", "downlink_bytes"):
@@ -190,16 +204,20 @@ def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     list of str
         The lines.
     """
-    head = f"{'algorithm':10}{'accuracy, 95 % interval':>26}{'averaged':>10}{'AUC':>8}{'balanced':>10}{'non-zeros':>11}"
+    curve = "loss" if "loss" in rows[0] else "accuracy"
+    shown = [METRICS.row(key.replace("_", "-")) for key in SHOWN if key in rows[0]]
+    titles = "".join(f"{row.title if len(row.title) < 12 else row.key.partition('_')[0]:>13}" for row in shown)
+    head = f"{'algorithm':10}{f'{TITLES[curve]}, 95 % interval':>27}{'averaged':>10}{titles}{'non-zeros':>11}"
     lines = [head + f"{'MB up':>9}{'MB down':>9}{'seconds':>9}"]
     for row in rows:
-        if row["accuracy"] is None:
+        if row[curve] is None:
             lines.append(f"{row['algorithm']:10}{'all runs diverged: lower local.step_size':>40}")
             continue
-        interval = f"{row['accuracy']:.4f}" + (f" ± {row['high'] - row['accuracy']:.4f}" if row["high"] is not None else "")
+        places = 4 if curve == "accuracy" else 6
+        interval = f"{row[curve]:.{places}f}" + (f" ± {row['high'] - row[curve]:.{places}f}" if row["high"] is not None else "")
+        figures = "".join(f"{_figure(row, metric.key):>13}" for metric in shown)
         lines.append(
-            f"{row['algorithm']:10}{interval:>26}{row['averaged']:10.4f}{_figure(row, 'auc'):>8}"
-            f"{_figure(row, 'balanced_accuracy'):>10}{row['nonzero_fraction']:11.1%}"
+            f"{row['algorithm']:10}{interval:>27}{row['averaged']:10.{places}f}{figures}{row['nonzero_fraction']:11.1%}"
             f"{row['uplink_bytes'] / 1e6:9.2f}{row['downlink_bytes'] / 1e6:9.2f}{row['seconds']:9.2f}"
             + (f"  ({row['diverged']} of {row['seeds']} runs diverged)" if row["diverged"] else "")
         )
@@ -217,8 +235,8 @@ def _figure(row: dict[str, Any], key: str) -> str:
     return "–" if row.get(key) is None else f"{row[key]:.4f}"
 
 
-def _draw(configs: dict[str, Config], table: dict[str, list[Result]], path: Path) -> None:
-    """Accuracy against rounds, against bytes, and, under the sound mechanism, against the epsilon spent so far."""
+def _draw(configs: dict[str, Config], table: dict[str, list[Result]], path: Path, curve: str) -> None:
+    """Accuracy or loss against rounds, against bytes, and, under the sound mechanism, against the epsilon spent so far."""
     from matplotlib.figure import Figure
 
     any_config = next(iter(configs.values()))
@@ -229,7 +247,7 @@ def _draw(configs: dict[str, Config], table: dict[str, list[Result]], path: Path
         kept = [r for r in results if "diverged" not in r]
         if not kept:
             continue
-        curves, rounds = [r["accuracy"] for r in kept], kept[0]["round"]
+        curves, rounds = [r[curve] for r in kept], kept[0]["round"]
         totals = [np.add(r["uplink_bytes"], r["downlink_bytes"]) for r in kept]
         band(axes[0], rounds, curves, name, f"C{i}")
         band(axes[1], list(np.mean(totals, axis=0) / 1e6), curves, name, f"C{i}")
@@ -237,7 +255,7 @@ def _draw(configs: dict[str, Config], table: dict[str, list[Result]], path: Path
             band(axes[2], [epsilon_so_far(configs[name], t) for t in rounds], curves, name, f"C{i}")
     spent = f"epsilon spent by an even share (delta = {any_config.privacy.delta:g}, {any_config.privacy.relation})"
     for axis, label in zip(axes, ("communication round", "MB, both directions", spent), strict=False):
-        axis.set(xlabel=label, ylabel="test accuracy")
+        axis.set(xlabel=label, ylabel=f"test {curve}")
         axis.grid(alpha=0.3)
     axes[0].legend(fontsize="small")
     axes[0].set_title("mean, band from the smallest to the largest seed", fontsize="small")

@@ -1,24 +1,134 @@
-"""How far a sweep is: cells done, and the time left."""
+"""How far a sweep is: cells done, and the time left.
+
+Cells differ in cost by a factor of a hundred, and cheap ones often come first. So the time left is computed from the settings
+of the cells that are planned: a cell's work is the number of values that its local steps read. The seconds for a unit of work
+are measured for every family of cells (same data, same kind of step), without its first cell, which loads and compiles. A
+family of which no other cell has run yet is assumed to be as fast as all cells together. On a cluster the seconds are those of
+the workers, divided by their number, and what they have done of unfinished cells is taken off.
+"""
 
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console
 
+from fedpdm.config import Config
+from fedpdm.runs.cluster import Timing, last_timing
 from fedpdm.runs.progress import PLAIN_SECONDS
 
-__all__ = ["CellProgress"]
+__all__ = ["CellProgress", "Family", "duration", "family_of", "work_of"]
 
 CACHED_SECONDS = 0.02  # a faster cell was read, not run
+SHAPES = {"mnist": (60000, 785), "fashion-mnist": (60000, 785), "adult": (32561, 81), "digits": (1437, 65)}
+OTHER_SHAPE = (30000, 100)  # a sweep on a table has no other data, so the number does not matter
+SCATTERED = 4000  # features of an image after wavelet scattering
+# Values that could be read in the time of the rest of a round, and of the rest of a cell (docs/performance.md)
+ROUND, CELL = 250_000, 20_000_000
+
+Family = tuple[str | bool, ...]
+
+
+def duration(seconds: float) -> str:
+    """Write a time in seconds or minutes.
+
+    Parameters
+    ----------
+    seconds : float
+        The time.
+
+    Returns
+    -------
+    str
+        The time with its unit.
+
+    Examples
+    --------
+    >>> duration(89.0), duration(600.0)
+    ('89 s', '10 min')
+    """
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+
+
+def work_of(config: Config) -> float:
+    """Return the values that a run's local steps read, with the rest of its time in the same unit.
+
+    Parameters
+    ----------
+    config : Config
+        The settings of the run.
+
+    Returns
+    -------
+    float
+        The work; only ratios mean something.
+    """
+    data, local = config.data, config.local
+    examples, width = SHAPES.get(data.name, OTHER_SHAPE)
+    if data.basis != "none":
+        width = data.basis_size
+    elif data.features == "scattering":
+        width = SCATTERED
+    rows = local.batch_size or examples / data.clients
+    participants = config.rounds.participants or data.clients
+    return CELL + config.rounds.total * (ROUND + participants * local.steps * rows * width)
+
+
+def family_of(config: Config, kind: str = "") -> Family:
+    """Return what decides how long a unit of work takes.
+
+    Parameters
+    ----------
+    config : Config
+        The settings of the run.
+    kind : str
+        Another way to run them.
+
+    Returns
+    -------
+    tuple
+        Equal for runs of one family.
+    """
+    data = config.data
+    return data.name, data.features, data.basis, config.local.batch_size == 0, config.privacy.mechanism, kind
 
 
 class CellProgress:
-    """One line on standard error: rewritten in a terminal, repeated every few seconds in a pipe."""
+    """One line on standard error: rewritten in a terminal, repeated every few seconds in a pipe.
 
-    def __init__(self, total: int, enabled: bool = True):
-        self._total, self._enabled, self._live = total, enabled, Console(stderr=True).is_terminal
-        self._done = self._run = 0
-        self._spent, self._said, self._last = 0.0, 0.0, time.monotonic()
+    Parameters
+    ----------
+    planned : iterable of Config
+        The settings of every cell.
+    enabled : bool
+        Whether to print.
+    others : iterable of (Config, str)
+        Cells that are run in another way, with its name.
+    clock : callable
+        Returns the time in seconds.
+    timing : callable
+        Returns the time of the last cell on its worker; None: this process ran it.
+    """
+
+    def __init__(
+        self,
+        planned: Iterable[Config],
+        enabled: bool = True,
+        others: Iterable[tuple[Config, str]] = (),
+        clock: Callable[[], float] = time.monotonic,
+        timing: Callable[[], Timing | None] = last_timing,
+    ) -> None:
+        self._left: dict[Family, float] = defaultdict(float)
+        self._total = self._done = 0
+        for config, kind in (*((config, "") for config in planned), *others):
+            self._left[family_of(config, kind)] += work_of(config)
+            self._total += 1
+        self._ran: dict[Family, list[tuple[float, float]]] = defaultdict(list)  # work and seconds of every cell
+        self._enabled, self._live = enabled, Console(stderr=True).is_terminal
+        self._clock, self._timing, self._said, self._last = clock, timing, 0.0, clock()
+        self._workers, self._spent = 1, 0.0  # how many run cells, and their time on cells that are not finished
+        self._longest = 0.0
 
     def __enter__(self) -> "CellProgress":
         return self
@@ -27,19 +137,36 @@ class CellProgress:
         if self._enabled and self._live:
             print(file=sys.stderr)
 
-    def step(self, name: str) -> None:
+    def step(self, config: Config, name: str, kind: str = "") -> None:
         """Count one more finished cell."""
-        now = time.monotonic()
-        took, self._last = now - self._last, now
+        now, family, work = self._clock(), family_of(config, kind), work_of(config)
+        own = self._timing()
+        passed, self._last = now - self._last, now
+        took = own.seconds if own else passed
         self._done += 1
+        self._left[family] = max(0.0, self._left[family] - work)
         if took > CACHED_SECONDS:
-            self._run += 1
-            self._spent += took
+            self._ran[family].append((work, took))
+            self._workers = max(1, own.workers) if own else 1
+        self._longest = max(self._longest, took)
+        spent = max(0.0, self._spent + self._workers * passed - took)
+        self._spent = min(spent, (self._workers - 1) * self._longest)  # workers may also have been idle
         if self._enabled and (self._live or now - self._said > PLAIN_SECONDS or self._done == self._total):
             self._said = now
-            line = f"{self._done}/{self._total} cells, {self._left()}  ({name})"
+            line = f"{self._done}/{self._total} cells, {duration(self.seconds_left())} left  ({name})"
             print(f"\r{line:79.79}" if self._live else line, end="" if self._live else "\n", file=sys.stderr, flush=True)
 
-    def _left(self) -> str:
-        seconds = self._spent / self._run * (self._total - self._done) if self._run else 0.0
-        return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
+    def seconds_left(self) -> float:
+        """Return the time that the cells still need."""
+        if not self._ran:
+            return 0.0
+        common = _rate([cell for ran in self._ran.values() for cell in ran])
+        rates = {family: _rate(ran[1:]) if len(ran) > 1 else min(common, _rate(ran)) for family, ran in self._ran.items()}
+        left = sum(work * rates.get(family, common) for family, work in self._left.items())
+        return max(0.0, left - self._spent) / self._workers
+
+
+def _rate(cells: Sequence[tuple[float, float]]) -> float:
+    """Return the seconds for a unit of work."""
+    work, seconds = map(sum, zip(*cells, strict=True))
+    return seconds / work

@@ -15,7 +15,13 @@ from fedpdm.setup.build import build_algorithm
 
 RNG = np.random.default_rng(0)
 ROBUST = [name for name in AGGREGATES if name != "mean"]
-OPTIONS = {"fedprox": {"mu": 0.5}, "feddyn": {"alpha": 1.0}, "fedpdm": {"rho": 1.0}}
+OPTIONS = {
+    "fedprox": {"mu": 0.5},
+    "feddyn": {"alpha": 1.0},
+    "fedpdm": {"rho": 1.0},
+    "feddr": {"rho": 1.0},
+    "afedpd": {"rho": 1.0},
+}
 
 
 def made(name):

@@ -10,7 +10,7 @@ import pytest
 from conftest import random_federation
 
 from fedpdm import algorithms
-from fedpdm.algorithms import LocalPlan, Reports, fedavg, feddyn, fedpdm, fedprox, scaffold
+from fedpdm.algorithms import LocalPlan, Reports, afedpd, fedavg, feddr, feddyn, fedpdm, fedprox, scaffold
 from fedpdm.choices import ALGORITHMS
 from fedpdm.engines.simulation.simulation import Schedule, Simulation
 from fedpdm.errors import ConfigError
@@ -23,6 +23,8 @@ MAKE = {
     "scaffold": lambda: scaffold(),
     "feddyn": lambda: feddyn(alpha=1.0),
     "fedpdm": lambda: fedpdm(rho=1.0),
+    "feddr": lambda: feddr(rho=1.0),
+    "afedpd": lambda: afedpd(rho=1.0),
 }
 assert MAKE.keys() == ALGORITHMS.keys(), "give the new algorithm its settings here"
 

@@ -6,7 +6,19 @@ import numpy as np
 import pytest
 from conftest import random_federation
 
-from fedpdm.algorithms import Broadcast, Examples, LocalPlan, Reports, fedavg, feddyn, fedpdm, fedprox, scaffold
+from fedpdm.algorithms import (
+    Broadcast,
+    Examples,
+    LocalPlan,
+    Reports,
+    afedpd,
+    fedavg,
+    feddr,
+    feddyn,
+    fedpdm,
+    fedprox,
+    scaffold,
+)
 from fedpdm.engines.simulation.simulation import Schedule, Simulation
 from fedpdm.errors import ConfigError
 from fedpdm.problem import Problem, logistic, penalties, softmax
@@ -72,6 +84,17 @@ def plainly(name, x0, clients, rounds, weight):
     return x0
 
 
+def plain_data(simulation):
+    """The clients' rows, the participants of each round, and the first model, in float64."""
+    federation = simulation.federation
+    clients = [
+        (federation.features[i, :size].astype(np.float64), federation.labels[i, :size])
+        for i, size in enumerate(federation.sizes)
+    ]
+    rounds = [chosen.tolist() for chosen, _ in simulation._roster]
+    return clients, rounds, simulation.model.astype(np.float64)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "weight"),
     [(fedavg(), 0.0), (fedprox(mu=0.7), 0.7), (scaffold(), 0.0), (feddyn(alpha=0.7), 0.7), (fedpdm(rho=0.7), 0.7)],
@@ -79,17 +102,70 @@ def plainly(name, x0, clients, rounds, weight):
 )
 def test_a_plain_second_implementation_gives_the_same_model(algorithm, weight):
     simulation = simulate(algorithm)
-    start, federation = simulation.model.astype(np.float64), simulation.federation
-    rounds = [chosen.tolist() for chosen, _ in simulation._roster]
+    clients, rounds, start = plain_data(simulation)
     assert len(rounds[0]) == 5
     assert len(rounds[1]) == 2
-    clients = [
-        (federation.features[i, :size].astype(np.float64), federation.labels[i, :size])
-        for i, size in enumerate(federation.sizes)
-    ]
     list(simulation.run())
     expected = plainly(algorithm.name, start, clients, rounds, weight)
     np.testing.assert_allclose(simulation.model, expected, atol=2e-5)
+    assert np.abs(expected - start).max() > 0.1
+
+
+def solved(x0, client, linear, weight):
+    """The local steps of a client."""
+    x = x0.copy()
+    for _ in range(STEPS):
+        x = x - STEP * (gradient(x, *client) + linear + weight * (x - x0))
+    return x
+
+
+def feddr_plainly(x0, clients, rounds, weight, relaxation):
+    """Algorithm 1 of FedDR: the clients send changes, and the server adds them up."""
+    y, x, sent = ([x0] * len(clients) for _ in range(3))
+    total = x0
+    for chosen in rounds:
+        changes = []
+        for i in chosen:
+            y[i] = y[i] + relaxation * (x0 - x[i])
+            x[i] = solved(x0, clients[i], weight * (x0 - y[i]), weight)
+            changes.append(2 * x[i] - y[i] - sent[i])
+            sent[i] = 2 * x[i] - y[i]
+        total = total + sum(changes) / len(clients)
+        x0 = shrink(total, STRENGTH / weight)
+    return x0
+
+
+def afedpd_plainly(x0, clients, rounds, weight, published):
+    """A-FedPD: duals at the server as published, or each client's own part with one broadcast."""
+    n = len(clients)
+    duals, own, mean_dual = [np.zeros_like(x0)] * n, [np.zeros_like(x0)] * n, np.zeros_like(x0)
+    for chosen in rounds:
+        shift = mean_dual - sum(own) / n
+        ends = {i: solved(x0, clients[i], duals[i] if published else own[i] + shift, weight) for i in chosen}
+        mean = sum(ends.values()) / len(ends)
+        duals = [dual + weight * (ends.get(i, mean) - x0) for i, dual in enumerate(duals)]
+        own = [part + (weight * (ends[i] - x0) if i in ends else 0) for i, part in enumerate(own)]
+        mean_dual = mean_dual + weight * (mean - x0)
+        np.testing.assert_allclose(sum(duals) / n, mean_dual, atol=1e-12)
+        x0 = shrink(mean + mean_dual / weight, STRENGTH / weight)
+    return x0
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "participants", "reference"),
+    [
+        (feddr(rho=0.7, relaxation=1.6), 2, lambda *given: feddr_plainly(*given, 0.7, 1.6)),
+        (afedpd(rho=0.7), 2, lambda *given: afedpd_plainly(*given, 0.7, published=False)),
+        (afedpd(rho=0.7), 5, lambda *given: afedpd_plainly(*given, 0.7, published=True)),
+    ],
+    ids=["FedDR", "A-FedPD by broadcast", "A-FedPD as published, with all clients"],
+)
+def test_a_second_implementation_of_the_splitting_methods(algorithm, participants, reference):
+    simulation = simulate(algorithm, participants)
+    clients, rounds, start = plain_data(simulation)
+    list(simulation.run())
+    expected = reference(start, clients, rounds)
+    np.testing.assert_allclose(simulation.model, expected, atol=3e-5)
     assert np.abs(expected - start).max() > 0.1
 
 
@@ -173,6 +249,12 @@ def test_feddyn_is_fedpdm_that_remembers_the_duals():
     np.testing.assert_allclose(remembering, dynamic, atol=1e-5)
 
 
+def test_feddr_without_relaxation_is_fedpdm_with_the_cached_rule():
+    """Also with few participants and a penalty."""
+    splitting, primal_dual = models(feddr(rho=0.7, relaxation=1.0), fedpdm(rho=0.7, server_rule="cached"), rounds=15)
+    np.testing.assert_allclose(splitting, primal_dual, atol=1e-5)
+
+
 def test_scaffold_with_everybody_and_one_step_is_gradient_descent():
     setup = Setup(Problem(softmax(), penalties.none()), scaffold(), LocalPlan(1, 0, STEP))
     simulation = Simulation(setup, random_federation([20, 7, 13]), Schedule(6, 3))
@@ -184,7 +266,15 @@ def test_scaffold_with_everybody_and_one_step_is_gradient_descent():
 
 def test_silence_means_no_change():
     """A message that equals `silent` moves neither model nor memory."""
-    for algorithm in (fedavg(), fedprox(mu=0.1), scaffold(), feddyn(alpha=0.5), fedpdm(rho=0.5)):
+    for algorithm in (
+        fedavg(),
+        fedprox(mu=0.1),
+        scaffold(),
+        feddyn(alpha=0.5),
+        fedpdm(rho=0.5),
+        feddr(rho=0.5),
+        afedpd(rho=0.5),
+    ):
         server = algorithm.init_server(X0, 3)
         silent = algorithm.silent(algorithm.broadcast(server))
         reports = Reports(jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), silent), jnp.arange(2), jnp.ones(2, bool))
@@ -193,7 +283,13 @@ def test_silence_means_no_change():
 
 
 @pytest.mark.parametrize(
-    ("make", "words"), [(lambda: fedprox(mu=-1.0), "algorithm.mu=-1.0"), (lambda: feddyn(alpha=0.0), "algorithm.alpha=0.0")]
+    ("make", "words"),
+    [
+        (lambda: fedprox(mu=-1.0), "algorithm.mu=-1.0"),
+        (lambda: feddyn(alpha=0.0), "algorithm.alpha=0.0"),
+        (lambda: afedpd(rho=0.0), "algorithm.rho=0.0"),
+        (lambda: feddr(rho=1.0, relaxation=2.0), "algorithm.relaxation=2.0"),
+    ],
 )
 def test_weights_out_of_range_are_refused(make, words):
     with pytest.raises(ConfigError, match=words):

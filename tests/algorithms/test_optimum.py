@@ -13,15 +13,18 @@ from fedpdm.algorithms.primal_dual import balanced, fedpdm
 from fedpdm.choices import ALGORITHMS, PENALTIES
 from fedpdm.config import load_config
 from fedpdm.data import federation_from_arrays
+from fedpdm.engines.simulation import newton_steps
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.engines.simulation.simulation import Simulation
 from fedpdm.engines.simulation.state import Schedule
 from fedpdm.errors import ConfigError
 from fedpdm.problem import Problem, penalties, softmax
 from fedpdm.problem.metric import prox_in_metric
+from fedpdm.problem.objective import local_gradients, local_objectives
 from fedpdm.rounds import Setup
 
 OPTIONS = {"fedpdm": {"rho": 0.7, "server_rule": "dual-memory"}, "fedprox": {"mu": 0.3}, "feddyn": {"alpha": 0.4}}
+OPTIONS |= {"feddr": {"rho": 0.7, "relaxation": 1.5}, "afedpd": {"rho": 0.7}}
 SIZES = (6, 15, 40, 140)
 
 
@@ -58,6 +61,9 @@ def test_newton_ends_at_the_minimum_that_scipy_finds():
     x, steps = newton(value, jax.grad(value), jnp.full((2, 6), 3.0), 30, 1e-12)
     best = minimize(lambda flat: float(value(jnp.asarray(flat.reshape(2, 6), jnp.float32))), np.zeros(12), method="BFGS")
     assert float(jnp.sum(jax.grad(value)(x) ** 2)) <= 1e-12
+    beyond, more = newton(value, jax.grad(value), jnp.full((2, 6), 3.0), 30, 0.0)  # rounding ends it, not the most steps
+    assert int(more) <= int(steps) + 3
+    assert float(jnp.sum(jax.grad(value)(beyond) ** 2)) <= 1e-12
     assert 0 < int(steps) < 30
     assert float(value(x)) <= best.fun + 1e-6
 
@@ -187,7 +193,7 @@ def central_optimum(arrays, penalty):
         new = penalty.prox(z - step * softmax().gradient(z, features, labels, weights), step)
         return new, new + t / (t + 3) * (new - x)
 
-    x = jax.lax.fori_loop(0, 3000, body, (jnp.zeros((2, features.shape[1])),) * 2)[0]
+    x = jax.lax.fori_loop(0, 3000, body, (jnp.zeros((max(b.max() for _, b in arrays) + 1, features.shape[1])),) * 2)[0]
     return central_value(arrays, lambda x: float(penalty.value(jnp.asarray(x))), x)
 
 
@@ -196,7 +202,8 @@ def central_optimum(arrays, penalty):
     [
         (["privacy.mechanism=sound", "privacy.epsilon=1.0"], "private-table"),
         (["rounds.participants=3"], "set it to 0"),
-        (["problem.penalty=mcp"], "algorithm.metric"),
+        (["problem.penalty=mcp"], "algorithm.metric=.* and algorithm.newton=false"),
+        (["problem.beta=0.1"], "algorithm.newton=false"),
         (["metrics.diagnose_every=0"], "metrics.diagnose_every"),
         (["local.tolerance=0.0"], "local.tolerance"),
     ],
@@ -215,3 +222,55 @@ def test_a_broadcast_carries_the_weight_of_its_round():
     client, y = algorithm.client_update(algorithm.init_client(jnp.zeros((2, 3))), broadcast, jnp.ones((2, 3)), jnp.float32(1))
     np.testing.assert_allclose(client.dual, -2.0)
     np.testing.assert_allclose(y, 2.0)
+
+
+def tiny_clients():
+    """Sixty clients with one to four rows of three classes, one of which is rare."""
+    rng, arrays = np.random.default_rng(3), []
+    for _ in range(60):
+        rows = rng.normal(rng.normal(), 1, (rng.integers(1, 5), 7)).astype(np.float32)
+        rows[:, -1] = 1
+        arrays.append((rows, rng.choice(3, len(rows), p=[0.6, 0.35, 0.05])))
+    return arrays
+
+
+@pytest.mark.parametrize("persons", [False, True])
+def test_the_sums_of_a_newton_step_are_the_derivatives_of_the_objective(persons):
+    federation, rng = federation_of(tiny_clients()), np.random.default_rng(0)
+    if persons:
+        counts = rng.integers(1, 4, federation.labels.shape).astype(np.float32)
+        federation = federation._replace(weights=1 / counts, persons=federation.sizes + 1)
+    shares = (federation.sizes / federation.sizes.sum()).astype(np.float32)
+    problem, x = Problem(softmax(), penalties.l1(0.01)), rng.normal(size=(3, 7)).astype(np.float32)
+    rows = federation.features, federation.labels, federation.sizes, federation.weights, federation.persons
+
+    def mean_loss(flat):
+        return jnp.dot(shares, local_objectives(problem, flat.reshape(3, 7), *rows))
+
+    with jax.enable_x64(True):
+        sums = newton_steps._Sums(problem, federation, shares)
+        value, gradient, curvature = sums.quadratic(x.astype(np.float64))
+        each = sums.of_clients(x.astype(np.float64))
+    assert value == pytest.approx(float(mean_loss(x.ravel())), rel=1e-5)
+    np.testing.assert_allclose(gradient.ravel(), jax.grad(mean_loss)(x.ravel()), atol=1e-5)
+    np.testing.assert_allclose(curvature, jax.hessian(mean_loss)(x.ravel()), atol=1e-5)
+    np.testing.assert_allclose(each, local_gradients(problem, jnp.stack([x] * 60), *rows), atol=1e-5)
+
+
+def test_newton_steps_of_the_server_end_the_wait_for_tiny_clients():
+    def run(*more):
+        config = load_config("table", ["data.clients=60", "problem.gamma=0.001", "rounds.total=30", *more])
+        simulation = build_simulation(config, federation_of(tiny_clients()))
+        return simulation, list(simulation.run())
+
+    slow, _ = run("algorithm.newton=false")
+    simulation, rows = run()
+    assert simulation.converged
+    assert not slow.converged
+    assert [row["round"] for row in rows if "newton_steps" in row] == [11]
+    seen = simulation.federation
+    standard = [(seen.features[i, :size], seen.labels[i, :size]) for i, size in enumerate(seen.sizes)]
+    best = central_optimum(standard, penalties.l1(0.001))
+    assert rows[-1]["objective"] <= best * (1 + 1e-5)
+    # a curvature has 21 * 22 / 2 numbers, and every client sent at least one; a round has 21
+    assert rows[10]["uplink_bytes"] - rows[9]["uplink_bytes"] >= 60 * 4 * (21 * 22 // 2 + 2 * 21)

@@ -12,7 +12,6 @@ from fedpdm.audit.drawing import plot
 from fedpdm.choices import LOSSES
 from fedpdm.choices.words import MODES
 from fedpdm.compression.sparsify import top_k_mask
-from fedpdm.config import validate
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import gdp_epsilon
 from fedpdm.privacy.mechanism import Mechanism, Release, untouched
@@ -68,30 +67,30 @@ def test_the_sound_mechanism_holds_in_every_mode(mode, epsilon):
         assert result.measured_shift > 0.98 * result.theory_shift - 3.5 * standard_error(result)
 
 
-NUMBERS = [row.name for row in LOSSES.values() if row.target != "classes"]
+NUMBERS = {row.name: row.target for row in LOSSES.values() if row.target != "classes"}
+ONE_ROW = [mode for mode in MODES if mode != "batch-clipped"]  # whose bound covers all rows: one of them does next to nothing
 
 
-def number_audit(loss, broken=None):
-    """The audit of a loss of a number, or of another gradient in its place."""
-    values = audit.small_config("sound", "canary", 4.0, "linearised").model_dump(mode="json", exclude_unset=True)
-    config, federation = validate(values | {"problem": {"loss": loss}}), audit.small_federation(number=True)
-    setup, plan = build_setup(config, federation)
-    setup = setup._replace(problem=setup.problem._replace(loss=broken)) if broken else setup
-    arrays = (jnp.asarray(a) for a in (federation.features, federation.labels, federation.sizes))
-    claim = audit.claim_of(config, plan, 1)
-    return audit.audit(setup, Examples(*arrays, jnp.int32(0)), 1, claim, attack="canary", radius=1.0, runs=RUNS)
-
-
+@pytest.mark.parametrize("mode", ONE_ROW)
 @pytest.mark.parametrize("loss", NUMBERS)
-def test_the_sound_mechanism_holds_for_every_loss_of_a_number_and_meets_its_theory(loss):
-    result = number_audit(loss)
+def test_the_sound_mechanism_holds_for_every_loss_of_a_number_in_every_mode(loss, mode):
+    config, federation = audit.small_config("sound", "canary", 4.0, mode, loss), audit.small_federation(target=NUMBERS[loss])
+    result = audit.audit_federation(config, federation, "canary", runs=1000)
     assert not result.breached
-    assert result.measured_shift < result.theory_shift + 3.5 * standard_error(result)
-    assert result.measured_shift > 0.98 * result.theory_shift - 3.5 * standard_error(result)
+    noise = 3.5 * standard_error(result)
+    assert result.measured_shift < result.theory_shift + noise
+    # The theory is met, but for certified solutions: their bound covers every solver that reaches the tolerance.
+    assert result.measured_shift > (0.05 if mode == "certified" else 0.9) * result.theory_shift - noise
 
 
 def test_a_residual_that_is_not_cut_is_found():
-    assert number_audit("squared", broken=squared()).breached
+    config = audit.small_config("sound", "canary", 4.0, "linearised", "squared")
+    federation = audit.small_federation(target="number")
+    setup, plan = build_setup(config, federation)
+    setup = setup._replace(problem=setup.problem._replace(loss=squared()))
+    arrays = (jnp.asarray(a) for a in (federation.features, federation.labels, federation.sizes))
+    claim = audit.claim_of(config, plan, 1)
+    assert audit.audit(setup, Examples(*arrays, jnp.int32(0)), 1, claim, attack="canary", radius=1.0, runs=1000).breached
 
 
 @pytest.mark.parametrize("attack", ["dual", "steps", "support"])

@@ -21,7 +21,7 @@ from fedpdm.engines.flower.job import Job
 from fedpdm.errors import UserError
 from fedpdm.privacy.noise import SecureGaussian
 
-ROWS, WIDTH, CANARIES, ROUNDS = 100, 80, 60, 2
+ROWS, WIDTH, CANARIES, ROUNDS = 100, 320, 60, 2  # few rows for the width: canaries hardly hide each other
 POLICY = "[budget]\nepsilon = 100.0\ndelta = 1e-5\n[limits]\nnoise_multiplier_min = 0.01\nstep_size_max = 1e6\n"
 
 
@@ -44,7 +44,7 @@ def run(folder: Path, job: Job, policy: str = POLICY + "[audit]\nkeep_messages =
     own = Node(NodeSource(0, folder / "own.npz", None, None), folder / "state", folder / "policy.toml")
     own.state_dir.mkdir(mode=0o700)
     hold(own.state_dir, job, load_policy(own.policy))
-    target, accepted = object.__new__(node.Target), ""
+    target, accepted = object.__new__(node.AttackedNode), ""
     target.job, target.node = job, own
     for t in range(ROUNDS):
         reply = answer(own, target.request(t, np.zeros(job.shape, np.float32), accepted))

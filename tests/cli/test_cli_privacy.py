@@ -121,6 +121,7 @@ def test_audit_prints_the_verdict_and_its_exit_code_is_about_sound_mechanisms(tm
         (["spent", "/nonexistent"], "no ledger"),
         (["audit", "--mechanism", "other"], "other"),
         (["audit", "--attack", "other", "--runs", "100"], "other"),
+        (["audit", "--loss", "cubic"], "choose one of logistic, softmax"),
     ],
 )
 def test_mistakes_get_one_line(arguments, words):

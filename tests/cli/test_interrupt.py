@@ -1,33 +1,49 @@
-"""Ctrl-C ends a command with code 130, also where Python forgets the exception."""
+"""Ctrl-C ends a command with one line and code 130, wherever the command is."""
 
 import subprocess
 import sys
 import textwrap
 
-FORGETFUL = textwrap.dedent("""
-    import os, signal, sys, time
-    from fedpdm.cli import interrupt
-    interrupt.PATIENCE = 0.3
-    interrupt.heed_interrupts()
+import pytest
+
+FORGOTTEN = """
     try:
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(1)
-    except KeyboardInterrupt:
-        {handler}
-    time.sleep(60)
-""")
+        {interrupt}
+        time.sleep(60)
+    except BaseException:
+        time.sleep(60)
+"""
+IN_A_CALLBACK = """
+    class Freed:
+        def __del__(self):
+            {interrupt}
+            time.sleep(60)
+
+    Freed()
+"""
+HALF_SAID = """
+    print("half")
+    with interrupt.when_interrupted("interrupted. Go on."):
+        {interrupt}
+        time.sleep(60)
+"""
 
 
-def ended(handler: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", FORGETFUL.format(handler=handler)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+@pytest.mark.parametrize(
+    ("where", "said", "line"),
+    [(FORGOTTEN, "", "interrupted."), (IN_A_CALLBACK, "", "interrupted."), (HALF_SAID, "half\n", "interrupted. Go on.")],
+)
+def test_an_interrupt_ends_the_process_wherever_it_comes(where, said, line):
+    """A library that swallows all exceptions, a callback of which Python ignores them, and work with words of its own."""
+    begin = "import os, signal, time\nfrom fedpdm.cli import interrupt\ninterrupt.heed_interrupts()\n"
+    code = begin + textwrap.dedent(where).format(interrupt="os.kill(os.getpid(), signal.SIGINT)")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900, check=False)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, said, f"fedpdm: {line}")
 
 
-def test_an_interrupt_that_a_library_forgets_still_ends_the_process():
-    done = ended("pass")
+def test_a_module_that_is_being_imported_cannot_turn_an_interrupt_into_an_error(tmp_path):
+    """As JAX's do; the command is that of the installed script."""
+    (tmp_path / "typer.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from fedpdm.cli.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900, check=False)
     assert (done.returncode, done.stderr.strip()) == (130, "fedpdm: interrupted.")
-
-
-def test_an_interrupted_command_skips_the_clean_up_and_flushes_what_it_said():
-    done = ended('print("half"); interrupt.interrupted("interrupted. Go on.")')
-    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "half\n", "fedpdm: interrupted. Go on.")

@@ -1,16 +1,21 @@
 """A public basis: directions of made-up or public rows, never of private ones."""
 
+import gzip
+
 import numpy as np
 import pytest
 
 from fedpdm.choices.words import DRAWINGS
 from fedpdm.config import load_config
 from fedpdm.data.basis import POWER, drawn_rows, principal_basis, unit_rows
+from fedpdm.data.basis_files import basis_path, keep_public_rows, public_rows
 from fedpdm.data.datasets import load_dataset
 from fedpdm.data.features import FeatureOptions, basis_of, check_one_example_at_a_time, make_map, options_of
 from fedpdm.data.made_up import made_up_rows
 from fedpdm.data.prepare import prepare, prepare_rows
-from fedpdm.errors import ConfigError
+from fedpdm.data.schema import Category, Number, Schema
+from fedpdm.engines.flower.job import make_job
+from fedpdm.errors import ConfigError, DataError
 from fedpdm.runs.saved import SavedModel
 
 SMALL = FeatureOptions(basis="strokes", basis_size=20)
@@ -128,7 +133,38 @@ def test_a_saved_model_with_fewer_weights_scores_made_up_rows_alike():
     assert np.count_nonzero(model.thinned(100).weights) == 100
     rows, names = made_up_rows("digits", None, 300)
     seen = prepare_rows(config, rows, names)
-    before, after = (seen @ m.weights.T for m in (model, thin))
+    before, after = (seen @ (m.weights - m.weights.mean(axis=0)).T for m in (model, thin))  # what softmax sees
     assert np.corrcoef(before.ravel(), after.ravel())[0, 1] > 0.98
-    with pytest.raises(ConfigError, match=r"--weights 1\.5"):
+    with pytest.raises(ConfigError, match=r"--weights=1\.5"):
         model.thinned(1.5)
+
+
+def test_public_rows_are_named_by_their_digest_in_settings_and_jobs(digits, tmp_path, monkeypatch):
+    """A table, images and arrays become one file in the cache; a changed or a missing one is refused."""
+    monkeypatch.setenv("FEDPDM_CACHE", str(tmp_path / "cache"))
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 8, 8)).astype(np.uint8)
+    packed = b"\x00\x00\x08\x03" + b"".join(size.to_bytes(4, "big") for size in pixels.shape) + pixels.tobytes()
+    (tmp_path / "images.gz").write_bytes(gzip.compress(packed))
+    name = keep_public_rows(public_rows(tmp_path / "images.gz", None))
+    assert name == keep_public_rows(pixels.reshape(30, 64) / np.float32(255)), "the same rows have the same name"
+    chosen = make_map("scattering", digits.feature_names, FeatureOptions(basis=name, basis_size=5))
+    assert chosen.rows(digits.features[:2], digits.feature_names).shape == (2, 6)
+    config = load_config("demo", ["data.name=digits", "data.scattering_scale=1", f"data.basis={name}", "data.basis_size=5"])
+    assert make_job(config, 10, list("0123456789"), digits.feature_names).shape == (10, 6)
+    other = config.data.model_copy(update={"basis": "public.npz"})
+    with pytest.raises(ConfigError, match="a job contains no files"):
+        make_job(config.model_copy(update={"data": other}), 10, list("0123456789"), digits.feature_names)
+    path = basis_path(name)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(ConfigError, match="that was changed there"):
+        basis_path(name)
+
+
+def test_a_public_table_becomes_rows_of_its_schema(tmp_path):
+    (tmp_path / "public.csv").write_text("age,sex\n30,f\n60,m\n")
+    schema = Schema(
+        label="ill", classes=["no", "yes"], columns={"age": Number(low=0, high=120), "sex": Category(levels=["f", "m"])}
+    )
+    np.testing.assert_allclose(public_rows(tmp_path / "public.csv", schema), [[0.25, 1, 0], [0.5, 0, 1]])
+    with pytest.raises(DataError, match="a table needs its schema"):
+        public_rows(tmp_path / "public.csv", None)

@@ -64,7 +64,9 @@ def test_adult_is_the_original_byte_for_byte(adult: dict[str, bytes]) -> None:
     assert found == ADULT_MD5
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize(
+    "name", [name for name, source in SOURCES.items() if not (source.installed and source.installed.is_dir())]
+)
 def test_a_fetched_set_is_kept_in_the_cache(name: str) -> None:
     fetch(name, progress=False)
     for file in SOURCES[name].files:
@@ -304,5 +306,5 @@ def test_a_terminal_gets_a_spinner_and_a_pipe_one_line(monkeypatch: pytest.Monke
 
 
 def test_a_set_without_files_is_refused() -> None:
-    with pytest.raises(DataError, match="'digits'; those with files are mnist, adult"):
+    with pytest.raises(DataError, match="'digits'; those with files are mnist, fashion-mnist, adult"):
         fetch("digits")

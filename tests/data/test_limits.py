@@ -44,6 +44,18 @@ def test_a_parquet_file_of_one_repeated_value(tmp_path):
     refuse(tmp_path / "same.parquet")
 
 
+def test_a_parquet_file_of_one_long_word(tmp_path):
+    path = tmp_path / "word.parquet"
+    pl.DataFrame(
+        {"word": pl.repeat("x" * 2000, 20_000, dtype=pl.String, eager=True), "label": pl.repeat(1, 20_000, eager=True)}
+    ).write_parquet(path)
+    assert path.stat().st_size < 20_000 < 20_000 * 2000 <= parquet_bytes(path)
+    refuse(path)
+    pixels = pl.Series("image", np.zeros((2000, 30, 30), np.uint8))
+    pl.DataFrame({"image": pixels, "lists": [[1] * 100] * 2000, "pairs": [{"file": b"x" * 10}] * 2000}).write_parquet(path)
+    assert parquet_bytes(path) == 2000 * (3 * 8 + 900 * 8 + 100 * 8 + 10)
+
+
 def test_a_libsvm_file_of_two_lines(tmp_path):
     path = tmp_path / "wide.svm"
     path.write_text("1 1:0.5 900000000:1\n0 2:0.5 # 7:comment\n")

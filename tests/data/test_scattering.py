@@ -132,16 +132,26 @@ def test_an_image_s_scattering_is_the_same_bit_for_bit_in_any_batch():
     assert scatter(images[:0]).shape == (0, 81, 3, 3)
 
 
-def test_colour_images_are_scattered_channel_by_channel():
-    rng = np.random.default_rng(5)
-    colour = rng.uniform(size=(3, 8, 12, 3)).astype(np.float32)
-    names = [f"pixel {row},{column},{channel}" for row in range(8) for column in range(12) for channel in range(3)]
+def colour_names(height, width):
+    return [f"pixel {row},{column},{channel}" for row in range(height) for column in range(width) for channel in range(3)]
+
+
+def test_a_grey_image_has_the_same_features_in_every_channel():
+    grey = np.random.default_rng(5).uniform(size=(3, 8, 12)).astype(np.float32)
+    names, grey_names = colour_names(8, 12), [f"pixel {row},{column}" for row in range(8) for column in range(12)]
     chosen = make_map("auto", names, {"scattering_scale": 1})
-    got = chosen.encode(colour.reshape(3, -1), names)
-    grey_names = [f"pixel {row},{column}" for row in range(8) for column in range(12)]
-    grey = [chosen.encode(colour[..., channel].reshape(3, -1), grey_names) for channel in range(3)]
-    np.testing.assert_allclose(got, np.concatenate(grey, axis=1), atol=1e-4)
+    got = chosen.encode(np.repeat(grey[..., None], 3, axis=3).reshape(3, -1), names)
+    alone = chosen.encode(grey.reshape(3, -1), grey_names)
+    np.testing.assert_allclose(got, np.concatenate([alone] * 3, axis=1), atol=1e-4)
     assert len(chosen.columns(names)) == got.shape[1]
+
+
+@pytest.mark.parametrize("basis", ["none", "shapes"])
+def test_colours_are_told_apart(basis):
+    names = colour_names(8, 8)
+    flat = np.repeat([[0.9, 0.2, 0.2], [0.2, 0.9, 0.2]], 64, axis=0).reshape(2, -1).astype(np.float32)
+    rows = make_map("scattering", names, {"scattering_scale": 1, "basis": basis, "basis_size": 20}).rows(flat, names)
+    assert np.linalg.norm(rows[0] - rows[1]) > 0.5
 
 
 def test_empty_images_stay_finite():

@@ -9,8 +9,9 @@ from sklearn.datasets import dump_svmlight_file, load_wine
 
 from fedpdm.data.encoding import as_words, encode
 from fedpdm.data.schema import Category, Ignored, Number, Schema, describe, parse_schema, read_schema, to_toml
-from fedpdm.data.schema_inference import MAX_LEVELS, infer_schema
+from fedpdm.data.schema_inference import infer_schema
 from fedpdm.data.tables import Table, read_table, table_from_bunch, table_from_columns
+from fedpdm.engines.flower.client.rows import read_rows
 from fedpdm.errors import DataError
 
 PEOPLE = """age;sex;zip;smoker;note;site;ill
@@ -159,8 +160,8 @@ def test_what_does_not_fit_is_counted_and_said():
     )
 
 
-def test_constants_are_ignored_and_said():
-    rows = MAX_LEVELS + 1
+def test_constants_and_names_are_ignored_and_said():
+    rows = 51
     columns = {"id": [f"p{row}" for row in range(rows)], "one": [1] * rows, "x": [row % 9 for row in range(rows)]}
     schema, notes = infer_schema(table_from_columns({**columns, "y": [0, *[1] * (rows - 1)]}), "y")
     assert schema.columns["id"] == schema.columns["one"] == Ignored()
@@ -170,12 +171,35 @@ def test_constants_are_ignored_and_said():
     )
 
 
+def test_words_that_occur_often_are_levels_even_among_numbers():
+    """Sixty states are a category if each has many rows; so are "1", "2-10" and "more", of which most rows are a number."""
+    rows = 600
+    columns = {
+        "state": [f"s{row % 60}" for row in range(rows)],
+        "birds": [("1", "1", "2-10", "1", "more")[row % 5] for row in range(rows)],
+    }
+    schema, notes = infer_schema(table_from_columns({**columns, "y": [row % 2 for row in range(rows)]}), "y")
+    assert [len(schema.columns[name].levels) for name in columns] == [60, 3]
+    (note,) = notes
+    assert note.startswith("birds: a category, because some of its 3 different values are no numbers, such as ")
+
+
+def test_wide_letters_do_not_shift_the_lines_of_a_schema():
+    columns = {"\U0001f6ec effect": Number(low=0, high=1), "plain name": Number(low=0, high=1)}
+    first, second = describe(Schema(label="y", classes=["a", "b"], columns=columns)).splitlines()[1:]
+    assert first.index("number") + 1 == second.index("number")  # an emoji takes two cells
+
+
 MISTAKES = {
     "no such column": ("a,b\n1,2\n3,4\n", {"label": "c"}, "has no label column 'c': its columns are 'a', 'b'"),
     "nearest column": ("age,income\n1,2\n3,4\n", {"label": "Incom"}, "the nearest is 'income'"),
     "client column": ("age,y,hospital\n1,2,a\n3,4,b\n", {"label": "y", "client": "hospitl"}, "the nearest is 'hospital'"),
     "one class": ("a,y\n1,2\n3,2\n", {"label": "y"}, "the single value '2'"),
-    "mixed types": ("age,y\n40,a\n51,b\nunknown,a\n", {"label": "y"}, "row 3 is 'unknown', which is not a number"),
+    "mixed types": (
+        "age,y\n" + "".join(f"{age},ab\n{age},c\n" for age in range(21)) + "unknown,c\n",
+        {"label": "y"},
+        "row 43 is 'unknown', which is not a number",
+    ),
     "empty file": ("", {"label": "y"}, "is empty"),
     "no rows": ("a,y\n", {"label": "y"}, "has no rows"),
     "two of one name": ("a,a,y\n1,2,3\n", {"label": "y"}, "two columns have the name 'a'"),
@@ -328,7 +352,17 @@ def test_encodings_and_emoji_in_the_header(tmp_path, encoding):
 def test_numbers_are_words_as_they_were_written(tmp_path_factory, words):
     path = tmp_path_factory.getbasetemp() / "words.csv"
     path.write_text("\n".join(["a", *words]) + "\n")
-    assert as_words(read_table(path).columns["a"]).to_list() == words
+    assert as_words(read_table(path).column("a")).to_list() == words
+
+
+def test_a_column_that_tells_the_label_is_named():
+    label, codes = ["yes", "no", "no", "no"] * 30, [100 + row // 2 for row in range(120)]
+    columns = {"cured": [f"since {word}" for word in label], "age": range(20, 140), "politycode": codes, "ill": label}
+    schema, notes = infer_schema(table_from_columns({name: list(values) for name, values in columns.items()}), "ill")
+    assert schema.columns["politycode"] == Ignored()
+    assert [note for note in notes if "alone" in note] == [
+        'cured tells ill alone in every row; if it would not be known beforehand, write kind = "ignored"'
+    ]
 
 
 def test_one_column_in_two_roles_is_refused(people):
@@ -346,3 +380,64 @@ def test_a_schema_that_was_read_off_rows_says_so_when_it_is_written():
     assert schema.from_rows
     assert parse_schema(to_toml(schema)) == schema
     assert not parse_schema(to_toml(schema.model_copy(update={"from_rows": False}))).from_rows
+
+
+LONG = [str(2**60), str(2**60 + 1), str(2**53), str(2**53 + 1)]  # a float64 holds neither of the two pairs apart
+
+
+def test_long_ids_stay_different_persons_in_every_format(tmp_path):
+    ids = [int(word) for word in LONG]
+    frame = pl.DataFrame({"id": ids, "x": [1.0, 2.0, 3.0, 4.0], "y": [0, 1, 0, 1]})
+    frame.write_parquet(tmp_path / "whole.parquet")
+    frame.with_columns(pl.col("id").cast(pl.Decimal(30, 2))).write_parquet(tmp_path / "decimal.parquet")
+    frame.write_csv(tmp_path / "t.csv")
+    np.savez(tmp_path / "t.npz", id=np.array(ids), x=frame["x"].to_numpy(), y=frame["y"].to_numpy())
+    tables = [read_table(tmp_path / name) for name in ("whole.parquet", "decimal.parquet", "t.csv", "t.npz")]
+    tables.append(table_from_columns({"id": ids, "x": frame["x"].to_list(), "y": frame["y"].to_list()}))
+    schema = Schema(label="y", classes=["0", "1"], unit_column="id", columns={"x": Number(low=0, high=4)})
+    for table in tables:
+        assert as_words(table.column("id")).to_list() == LONG
+        assert len(np.unique(encode(schema, table).units)) == 4
+    for path in ("whole.parquet", "decimal.parquet", "t.csv", "t.npz"):
+        assert read_rows(tmp_path / path, schema).units == tuple(LONG)
+
+
+def test_a_number_column_of_a_csv_is_float64_and_still_knows_how_it_was_written(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("code,x,y\n250.0,1.0,0\n250.10,2,1.5\n,1e3,-3\n")
+    table = read_table(path)
+    assert table.unwritten is not None
+    assert set(table.unwritten) == {"code", "x"}  # the numbers of y are written in one way: the file is not read again for them
+    assert table.columns["code"].dtype == pl.Float64
+    assert table.column("code", numbers=True).to_list() == [250.0, 250.1, None]
+    assert as_words(table.column("code")).to_list() == ["250.0", "250.10", None]
+    assert as_words(table.column("x")).to_list() == ["1.0", "2", "1e3"]
+    assert as_words(table.column("y")).to_list() == ["0", "1.5", "-3"]
+
+
+def test_a_consumed_table_gives_the_same_rows_and_is_empty_of_features_after(people):
+    schema = infer_schema(read_table(people), "ill", "site").schema
+    table = read_table(people)
+    consumed = encode(schema, table, consume=True)
+    wanted = encode(schema, read_table(people))
+    np.testing.assert_array_equal(consumed.features, wanted.features)
+    assert consumed.notes == wanted.notes
+    assert not set(table.columns) & set(schema.columns)
+
+
+def test_a_column_may_have_any_name():
+    table = table_from_columns({"rows": ["a", "b", "a"], "cell": ["c", "d", "d"], "count": [1, 2, 3], "y": [0, 1, 0]})
+    schema = infer_schema(table, "y").schema
+    assert schema.columns["rows"] == Category(levels=["a", "b"])
+    assert schema.columns["cell"] == Category(levels=["c", "d"])
+
+
+def test_dates_and_numbers_of_patients_are_no_features():
+    rows = 60
+    days = [f"2007-11-{1 + row % 28:02d}" for row in range(rows)]
+    columns = {"pidnum": [10_056 + 137 * row**2 for row in range(rows)], "egg": days, "seen": ["3.4.2021", "4.4.21"] * 30}
+    table = table_from_columns(columns | {"": range(1, rows + 1), "x": [row % 7 for row in range(rows)], "y": [0, 1] * 30})
+    schema, notes = infer_schema(table, "y")
+    assert [name for name, column in schema.columns.items() if not isinstance(column, Ignored)] == ["x"]
+    assert "pidnum (60 different numbers), a column without a name (60 different numbers)" in notes[-1]
+    assert sum("holds dates" in note for note in notes) == 2

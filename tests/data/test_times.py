@@ -13,6 +13,7 @@ from fedpdm.data.schema import Number, Schema, Target, parse_schema, to_toml
 from fedpdm.data.survival import expand, gathered
 from fedpdm.data.tables import read_table
 from fedpdm.errors import ConfigError, DataError
+from fedpdm.export.onnx.model import export_onnx
 from fedpdm.metrics import Predictions
 from fedpdm.metrics.times import concordance
 from fedpdm.problem.survival import piecewise_exponential, restricted_mean
@@ -79,6 +80,13 @@ def test_the_model_is_that_of_statsmodels_and_predicts_times(table, tmp_path):
     features, _ = model.features(read_table(str(table)))
     times = model.numbers(features)
     assert 0 < times.min() < times.max() < 365
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(export_onnx(model), providers=["CPUExecutionProvider"])
+    columns = read_table(str(table))
+    inputs = {"age": columns.column("age").to_numpy()[:, None].astype(np.float32)}
+    (by_onnx,) = session.run(["predicted"], inputs | {"dose": columns.column("dose").to_numpy()[:, None].astype(object)})
+    np.testing.assert_allclose(by_onnx[:, 0], times, rtol=1e-4)
+
     found = run.summary["metrics"]["concordance"]
     assert 0.55 < found["value"] < 0.75
     assert found["interval"][0] < found["value"] < found["interval"][1]
@@ -104,7 +112,7 @@ def test_all_rows_of_a_subject_together_stay_within_the_bound_of_one_example(tab
     assert federation.weights is not None
     assert federation.weights.max() <= 1 / 4
     assert federation.slots.sum() < federation.sizes.sum()
-    loss, rng = piecewise_exponential(clip=0.5), np.random.default_rng(1)
+    loss, rng, whole = piecewise_exponential(clip=0.5), np.random.default_rng(1), 0.0
     for _ in range(50):
         rows = expand(np.zeros((1, 6)), rng.choice([-1, 1]) * rng.random(1), [1, 2, 3])
         rows.features[:, [0, 4, 5]] = rng.normal(size=3)
@@ -112,6 +120,8 @@ def test_all_rows_of_a_subject_together_stay_within_the_bound_of_one_example(tab
         model, weights = rng.normal(size=(1, 6)) * 10 ** rng.uniform(-1, 2), np.full(len(unit), 0.25)
         one = np.asarray(loss.gradient(model, unit, rows.labels, weights))
         assert np.linalg.norm(one) <= loss.gradient_bound(1.0) * (1 + 1e-6)
+        whole = max(whole, float(np.linalg.norm(loss.gradient(model, unit, rows.labels, np.ones(len(unit))))))
+    assert whole > 1.5 * loss.gradient_bound(1.0), "rows that count 1 each exceed the bound"
 
 
 def test_what_cannot_be_is_refused(table):
@@ -119,6 +129,10 @@ def test_what_cannot_be_is_refused(table):
     assert parse_schema(to_toml(schema)) == schema
     assert schema.feature_names == ("x", "days band=2", "days band=3", "days band=4", "days band=5", "bias")
     plain = ["data.name=" + json.dumps(str(table)), "data.label=days", "data.clients=3"]
+    with pytest.raises(
+        ConfigError, match=r"problem.loss.*partial likelihood of Cox is not offered: .* use 'piecewise-exponential'"
+    ):
+        load_config("table", [*plain, "problem.loss=cox"])
     with pytest.raises(ConfigError, match=r"needs the column that says whether the event was seen: --event"):
         build_federation(load_config("table", [*plain, "problem.loss=piecewise-exponential"]), progress=False)
     with pytest.raises(DataError, match=r"event column 'dose': row 1 is '(low|high)'; write 1, yes"):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from contextlib import closing
@@ -19,9 +20,11 @@ from fedpdm.config import digest, load_config
 from fedpdm.engines.simulation import window as module
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.engines.simulation.client_store import ClientStore
+from fedpdm.engines.simulation.hosts import join
 from fedpdm.errors import ConfigError, UserError
+from fedpdm.runs.finished import read_run
 from fedpdm.runs.folder import RunFolder
-from fedpdm.runs.train import run
+from fedpdm.runs.train import run, train
 
 RULES = [(name, "participants") for name in ALGORITHMS] + [("fedpdm", "cached"), ("fedpdm", "dual-memory")]
 SIZES = [int(n) for n in np.random.default_rng(0).integers(5, 20, 40)]
@@ -143,7 +146,7 @@ def test_several_devices_share_the_participants_and_change_nothing() -> None:
     common = ["data.clients=8", "rounds.total=6", "rounds.participants=4", "local.steps=3", "metrics.diagnose_every=3"]
     cases = [
         [*common, f"algorithm.name={name}", f"local.batch_size={batch}", "compression.uplink=0.5"]
-        for name, batch in (("fedpdm", 4), ("fedpdm", 0), ("scaffold", 4))
+        for name, batch in (("fedpdm", 4), ("scaffold", 0))
     ]
     found = []
     for devices in (1, 4):
@@ -158,3 +161,37 @@ def test_several_devices_share_the_participants_and_change_nothing() -> None:
         np.testing.assert_allclose(four["model"], one["model"], atol=1e-6)
         assert four["last"]["uplink_bytes"] == one["last"]["uplink_bytes"]
         assert four["last"]["objective"] == pytest.approx(one["last"]["objective"], rel=1e-5)
+
+
+def test_two_hosts_train_one_model_and_the_first_one_writes_it(tmp_path) -> None:
+    """Two real processes on loopback share the participants by JAX's distributed runtime, with a ledger and noise."""
+    chosen = ["data.name=digits", "data.clients=8", "rounds.participants=4", "rounds.total=4", "metrics.diagnose_every=2"]
+    chosen += ["rounds.all_first=false", "privacy.mechanism=sound", "privacy.epsilon=3.0", "problem.loss=softmax"]
+    chosen += ["local.batch_size=0", "local.steps=3", "local.step_size=0.5"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    flags = [part for setting in chosen for part in ("--set", setting)]
+    command = [sys.executable, "-m", "fedpdm.cli.main", "run", "plain", *flags, "--quiet", "--json", "--out", "run"]
+    hosts = []
+    for number in range(2):
+        (tmp_path / str(number)).mkdir()
+        how = {"cwd": tmp_path / str(number), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        hosts.append(subprocess.Popen([*command, "--hosts", f"{number}/2@{address}"], **how))
+    alone = train(load_config("plain", chosen), tmp_path / "alone")
+    said = [host.communicate() for host in hosts]
+    assert [host.returncode for host in hosts] == [0, 0], said
+    assert json.loads(said[0][0])["epsilon"] == alone.summary["epsilon"]
+    together = read_run(tmp_path / "0" / "run")
+    np.testing.assert_allclose(together.model, alone.model, atol=1e-6)
+    assert [row["uplink_bytes"] for row in together.rows] == [row["uplink_bytes"] for row in alone.rows]
+    assert said[1][0] == "Done. The first host has the run folder.\n"
+    assert list((tmp_path / "1").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("hosts", "said"), [("2", "NUMBER/COUNT@ADDRESS:PORT"), ("0/2", "NUMBER/COUNT"), ("2/2@127.0.0.1:1", "counted from 0")]
+)
+def test_hosts_that_cannot_meet_are_refused_before_the_wait(hosts, said) -> None:
+    with pytest.raises(ConfigError, match=said):
+        join(hosts)

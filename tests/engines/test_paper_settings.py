@@ -50,6 +50,18 @@ def test_adult_runs_with_one_class_per_client():
     assert rows[-1]["objective"] < rows[0]["objective"]
 
 
+def test_the_size_of_the_first_model(mnist):
+    """A run begins at numbers of the size that rounds.initial_scale says: the same draws at every size, none at 0."""
+    ones, half, none = (
+        np.asarray(build_simulation(load_config("paper-mnist", [f"rounds.initial_scale={scale}"]), mnist).model)
+        for scale in (1.0, 0.5, 0.0)
+    )
+    assert 0.97 < ones.std() < 1.03  # of 7,850 numbers
+    assert abs(ones.mean()) < 0.05
+    np.testing.assert_allclose(half, 0.5 * ones, rtol=1e-6)
+    assert not none.any()
+
+
 def sparse_accuracy(mnist, kind: str, *, plain_mean: bool = False) -> float:
     """Mean over rounds 31 to 40 with a tenth of the coordinates sent up, without noise."""
     settings = ["rounds.total=40", "metrics.diagnose_every=40", "compression.uplink=0.1", f"compression.kind={kind}"]

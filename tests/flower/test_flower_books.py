@@ -2,6 +2,7 @@
 
 import itertools
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -263,3 +264,25 @@ def test_an_answer_waits_for_its_time(tmp_path: Path, capsys: pytest.CaptureFixt
     policy.write_text("[budget]\nepsilon = 1.0\ndelta = 1e-5\n")
     hold(time.monotonic() - 1e6, policy)
     hold(0.0, tmp_path / "none.toml")
+
+
+def test_files_that_vanish_beside_a_database_do_not_close_the_folder(tmp_path: Path) -> None:
+    """A status command or another message closes a database: SQLite removes its -wal file while the folder is opened."""
+    state, done = tmp_path / "state", threading.Event()
+    state.mkdir()
+
+    def come_and_go() -> None:
+        while not done.is_set():
+            for name in ("sums.sqlite-wal", "ledger.sqlite-wal"):
+                (state / name).touch()
+                (state / name).unlink()
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        for _ in range(100):
+            with open_store(state):
+                pass
+    finally:
+        done.set()
+        other.join()

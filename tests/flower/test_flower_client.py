@@ -24,10 +24,13 @@ from flower_kit import (
     refused,
     spends,
 )
+from hostile_kit import POLICY as ANY_JOB
 
 from fedpdm.choices import ALGORITHMS
 from fedpdm.data import federation_from_arrays
+from fedpdm.data.basis_files import keep_public_rows
 from fedpdm.engines.flower.client.app import node_of
+from fedpdm.engines.flower.client.approve import explain
 from fedpdm.engines.flower.client.client import ACCOUNT, Node, answer, introduce
 from fedpdm.engines.flower.client.node_data import NodeSource, cut_norms
 from fedpdm.engines.flower.client.policy import load_policy
@@ -259,6 +262,28 @@ def test_the_budget_holds_over_many_small_jobs(tmp_path: Path) -> None:
         assert ledger.spent(ACCOUNT)[0] <= 1.0 + 1e-9
 
 
+def test_a_basis_named_by_its_digest_is_taken_if_it_was_approved_or_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator sees the digest when approving; a client that takes any job within limits lists it."""
+    monkeypatch.setenv("FEDPDM_CACHE", str(tmp_path / "cache"))
+    name = keep_public_rows(np.random.default_rng(0).uniform(size=(50, FEATURES)).astype(np.float32))
+    settings = ["data.features=fourier", "data.fourier_count=6", f"data.basis={name}", "data.basis_size=3", "data.scaling="]
+    job = job_of(*settings)
+    assert any(name in line for line in explain(job))
+    node = make_nodes(tmp_path, job=job)[0]
+    assert not refused(answer(node, first_request(tmp_path / "run", job)))
+    for bases, code in (('"none"', "map"), (f'"{name}"', "")):
+        policy = ANY_JOB.replace('bases = ["none", "private"]', f"bases = [{bases}]").replace(
+            "slots_max = 10", "slots_max = 40"
+        )
+        node.policy.write_text(policy.replace("basis_size_max = 2", "basis_size_max = 3"))
+        assert introduce(node, Meeting(job.digest)).refused == code, bases
+    node.policy.write_text(ANY_JOB.replace('bases = ["none", "private"]', 'bases = ["sha256:12"]'))
+    with pytest.raises(ConfigError, match="sha256:12 is not a basis"):
+        load_policy(node.policy)
+
+
 def test_a_changed_policy_does_not_reset_the_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job, next_job = job_of(), job_of()
     nodes = make_nodes(tmp_path, job=job)
@@ -394,7 +419,7 @@ def run_answer(tmp_path: Path, node: Node, request, *how: str) -> subprocess.Com
 
     (tmp_path / "case").write_bytes(pickle.dumps((node, request)))
     command = [sys.executable, "-c", textwrap.dedent(KILL), str(tmp_path / "case"), *how]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
 
 
 @pytest.mark.parametrize(
@@ -444,7 +469,7 @@ def test_two_processes_at_once_make_one_release(tmp_path: Path) -> None:
     (tmp_path / "case").write_bytes(pickle.dumps((node, request)))
     command = [sys.executable, "-c", textwrap.dedent(KILL), str(tmp_path / "case"), "unhurt"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = {process.communicate(timeout=120)[0] for process in both}
+    said = {process.communicate(timeout=900)[0] for process in both}
     assert len(said) == 1
     assert said.pop().startswith("answered")
     assert len(spends(node)) == 1
@@ -501,7 +526,7 @@ def test_a_table_is_encoded_by_the_jobs_schema_whatever_rows_a_node_has(tmp_path
     """Two nodes with different rows, levels and labels have the same features; another schema is refused by digest."""
     schema = Path(__file__).parents[2] / "examples" / "hospital" / "hospital.schema.toml"
     make_table = schema.parent / "make_table.py"
-    subprocess.run([sys.executable, str(make_table), str(tmp_path / "all.csv")], check=True, timeout=60)
+    subprocess.run([sys.executable, str(make_table), str(tmp_path / "all.csv")], check=True, timeout=900)
     header, *rows = (tmp_path / "all.csv").read_text().splitlines()
     for client in range(2):
         (tmp_path / f"{client}.csv").write_text("\n".join([header, *rows[client * 40 : client * 40 + 40]]) + "\n")

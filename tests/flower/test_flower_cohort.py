@@ -3,8 +3,12 @@
 import contextlib
 import dataclasses
 import math
+import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,13 +18,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedpdm.config import load_config
+from fedpdm.data.schema import Number, Schema
 from fedpdm.engines.flower.client.client import Node, answer, introduce
-from fedpdm.engines.flower.client.node_data import NodeSource
+from fedpdm.engines.flower.client.identity import public_key
+from fedpdm.engines.flower.client.node_data import ClientExamples, NodeSource
 from fedpdm.engines.flower.client.store import open_store
 from fedpdm.engines.flower.cohort import node as cohort_node
 from fedpdm.engines.flower.cohort.agreement import agree_on
 from fedpdm.engines.flower.cohort.coordinator import CohortCoordinator
-from fedpdm.engines.flower.cohort.node import public_key
+from fedpdm.engines.flower.cohort.killer import Death, Killer
+from fedpdm.engines.flower.cohort.share import member_contribution
 from fedpdm.engines.flower.job import make_job
 from fedpdm.engines.flower.processes.status import client_status
 from fedpdm.engines.flower.protocol import STEPS, Meeting, Request
@@ -75,22 +82,26 @@ assert COMPILED  # programs are compiled once for all tests
 class Members:
     """Five nodes in one process, whose answers can be lost; every step opens what the node keeps anew."""
 
-    def __init__(self, folder, epsilon=40.0):
-        rng = np.random.default_rng(0)
+    def __init__(self, folder, epsilon=40.0, job=None, write=None):
+        self.rng = np.random.default_rng(0)
         self.folder, self.refusals = folder, []
-        self.job = make_job(load_config("plain", SETTINGS), 30, ["no", "yes"], [f"x{j}" for j in range(4)])
+        self.job = job or make_job(load_config("plain", SETTINGS), 30, ["no", "yes"], [f"x{j}" for j in range(4)])
         self.nodes = {}
         for client, size in enumerate(SIZES):
-            x = rng.normal(size=(size, 4))
-            x /= 1.001 * np.linalg.norm(x, axis=1, keepdims=True)
-            path = folder / f"own-{client}.npz"
-            np.savez(path, features=x.astype("float32"), labels=(x[:, 0] > 0).astype("int32"))
+            path = (write or self.write)(folder, client, size)
             self.nodes[client] = Node(NodeSource(client, path, None, None), folder / f"state-{client}", folder / "policy.toml")
             give(self.nodes[client], self.job)
         self.keys = {client: public_key(node.state_dir) for client, node in self.nodes.items()}
         text = POLICY.format(epsilon=epsilon, keys=", ".join(f'"{key}"' for key in self.keys.values()))
         (folder / "policy.toml").write_text(text)
         self.begin()
+
+    def write(self, folder, client, size):
+        """A member's rows."""
+        x, path = self.rng.normal(size=(size, 4)), folder / f"own-{client}.npz"
+        x /= 1.001 * np.linalg.norm(x, axis=1, keepdims=True)
+        np.savez(path, features=x.astype("float32"), labels=(x[:, 0] > 0).astype("int32"))
+        return path
 
     def begin(self):
         """A server's process, from what the run folder holds."""
@@ -177,6 +188,24 @@ def test_below_the_threshold_a_round_fails_closed_and_the_ledger_has_what_left(t
     assert (row["participants"], closed) == (5, "")
 
 
+def test_the_demonstration_kills_who_waits_in_its_step_and_nobody_else(tmp_path):
+    """A real process that waits for the member's folder, as the node's does."""
+    members = Members(tmp_path)
+    members.one_round({0: "masked"})
+    states = [node.state_dir for node in members.nodes.values()]
+    code = "import fcntl, sys; lock = open(sys.argv[1], 'w'); print(flush=True); fcntl.flock(lock, 2); print(flush=True)"
+    deaths = [Death(0, 0, "agree"), Death(0, 0, "masked"), Death(0, 1, "masked")]
+    waiting: list[subprocess.Popen[bytes]] = []
+    federation = SimpleNamespace(find=lambda name, _: [one.pid for one in waiting if name == "node-0"])
+    with Killer(federation, members.job.digest, states, deaths) as killer:
+        assert killer.look(0) == []  # the folder is held, and nobody waits yet
+        waiting.append(subprocess.Popen([sys.executable, "-c", code, str(states[0] / ".lock")], stdout=subprocess.PIPE))
+        assert waiting[0].stdout.readline()
+        assert killer.look(0) == [Death(0, 0, "masked")]
+        assert waiting[0].communicate(timeout=60) == (b"", None)  # it never got the folder
+        assert waiting[0].returncode == -signal.SIGKILL
+
+
 def test_a_server_that_died_in_a_sum_goes_on_with_the_next_round(tmp_path):
     """Members take part in one sum per round: what was under way stays closed, and what had left stays on the ledgers."""
     members = Members(tmp_path)
@@ -244,8 +273,24 @@ def test_a_member_refuses_what_its_policy_or_its_own_arithmetic_does_not_allow(t
 def test_secrets_of_a_member_are_for_its_owner_alone(tmp_path):
     members = Members(tmp_path)
     members.one_round()
-    for name in ("cohort.key", "sums.sqlite"):
+    for name in ("identity.key", "sums.sqlite"):
         assert (members.nodes[0].state_dir / name).stat().st_mode & 0o077 == 0
+
+
+def test_the_disk_of_a_member_opens_no_sum_of_the_past(tmp_path):
+    """Neither one that was opened nor one that stayed closed; the sum that is under way needs its secrets."""
+    members = Members(tmp_path)
+    members.one_round()
+    folder = members.nodes[0].state_dir
+
+    def secrets() -> int:
+        return sum(path.read_bytes().count(b'"secrets"') for path in folder.glob("sums.sqlite*"))
+
+    assert secrets() == 0
+    members.one_round(dies={1: "masked", 2: "masked", 3: "masked"})
+    members.one_round()
+    assert b'"pieces"' not in (folder / "sums.sqlite").read_bytes()
+    assert secrets() == 0
 
 
 class Neighbour:
@@ -259,7 +304,7 @@ class Neighbour:
         source = NodeSource(0, self.folder / "rows.npz", None, None)
         self.node = Node(source, self.folder / "state", self.folder / "policy.toml")
         (self.folder / "state").mkdir()
-        (self.folder / "state" / "cohort.key").write_bytes(identity.private_bytes_raw())
+        (self.folder / "state" / "identity.key").write_bytes(identity.private_bytes_raw())
 
     def hold(self, job, policy):
         give(self.node, job)
@@ -337,3 +382,63 @@ def test_neighbours_in_a_secure_sum_cannot_be_told_apart(data, cohort_of_five):
         seen = [one.sum(terms, identities[1:], approval, changes, vectors) for one in pair]
         assert seen[0] == seen[1]
         assert [spends(one.node) != [] for one in pair] in ([True, True], [False, False])
+
+
+PERSONS = Schema(
+    label="y", classes=["no", "yes"], unit_column="who", columns={f"x{j}": Number(low=0, high=1) for j in range(4)}
+)
+
+
+def persons_job(*more):
+    config = load_config("plain", [*SETTINGS, "data.scaling=bounded", *more])
+    return make_job(config, 30, PERSONS.outputs, PERSONS.feature_names, table=PERSONS.model_dump(), unit_rows=3)
+
+
+@pytest.mark.parametrize("counts_rows", [False, True])
+@pytest.mark.parametrize(
+    "mode", [["privacy.mode=linearised"], ["privacy.mode=contractive", "local.steps=4", "local.step_size=0.5"]]
+)
+def test_a_person_moves_a_share_by_the_bound_at_most(mode, counts_rows):
+    """All rows of one person are empty or filled. If every row counts by itself, the search finds pairs beyond the bound."""
+    a, rng, worst = agree_on(persons_job(*mode)), np.random.default_rng(0), 0.0
+    algorithm, shape = a.setup.algorithm, a.job.shape
+    for trial in range(40):
+        x0 = np.asarray(rng.normal(size=shape) * rng.choice([0.1, 3.0]), np.float32)
+        broadcast = algorithm.broadcast(algorithm.init_server(x0, 1))
+        state = algorithm.init_client(x0)
+        features = rng.normal(size=(a.places, shape[1])).astype(np.float32)
+        features /= np.linalg.norm(features, axis=1, keepdims=True)
+        labels = rng.integers(0, 2, a.places).astype(np.int32)
+        rows = 1 + trial % 3  # of the person in the first slot: alike, and against the model
+        features[:rows] = features[0]
+        labels[:rows] = np.argmin(x0 @ features[0])
+        filled = rng.random(a.places) < 0.7
+        filled[:3] = np.arange(3) < rows
+        of_slot = np.maximum(filled.reshape(-1, 3).sum(axis=1), 1).repeat(3)
+        weights = np.where(filled, 1.0 if counts_rows else 1 / of_slot, 0).astype(np.float32)
+        features[~filled] = 0
+
+        def solution(weights, features=features, labels=labels, filled=filled, broadcast=broadcast, state=state):
+            own = ClientExamples(features, labels, filled, np.zeros(a.places, bool), weights, np.array(0))
+            return member_contribution(a, own, broadcast, state, 0)
+
+        without = solution(np.where(np.arange(a.places) < 3, np.float32(0), weights))
+        worst = max(worst, float(np.linalg.norm(solution(weights) - without)) / a.sensitivity(0))
+    assert worst > 1.5 if counts_rows else 0.9 < worst <= 1
+
+
+def test_a_cohort_protects_persons(tmp_path):
+    rng = np.random.default_rng(0)
+
+    def write(folder, client, size):
+        x, path = rng.random((size, 4)), folder / f"own-{client}.csv"
+        lines = [f"p{row // 2},{','.join(f'{v:.3f}' for v in r)},{'yes' if r[0] > 0.5 else 'no'}" for row, r in enumerate(x)]
+        path.write_text("\n".join(["who,x0,x1,x2,x3,y", *lines]) + "\n")
+        return path
+
+    members = Members(tmp_path, job=persons_job(), write=write)
+    row, _ = members.one_round()
+    assert (members.refusals, row["participants"]) == ([], 5)
+    assert "all rows of one who" in members.server.finish()["guarantee"]
+    with pytest.raises(UserError, match="clients_per_unit=2"):
+        agree_on(persons_job("privacy.clients_per_unit=2"))

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+import polars as pl
 import pytest
 from flower_kit import (
     CLASSES,
@@ -21,12 +22,14 @@ from flower_kit import (
     refused,
     spends,
 )
-from hostile_kit import JOBS, ROUNDS, hostile, neighbours
+from hostile_kit import JOBS, ROUNDS, TEXTS, hostile, neighbours
 from hostile_kit import POLICY as ANY_JOB
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import fedpdm.data.encoders as encoders
 import fedpdm.engines.flower.client.rows as rows_module
+from fedpdm.engines.flower.client import client
 from fedpdm.engines.flower.client.client import Node, answer, introduce
 from fedpdm.engines.flower.client.node_data import NodeSource
 from fedpdm.engines.flower.client.rows import read_rows
@@ -48,7 +51,7 @@ PAIRS, IN_ONE = 10_000, 50
 )
 @given(st.randoms(use_true_random=False))
 def test_neighbours_cannot_be_told_apart(draw: Random) -> None:
-    """Two data sets that differ in one row: for every request, codes, texts, sizes, files and ledgers are equal."""
+    """Two data sets that differ in one person: for every request, codes, texts, sizes, files and ledgers are equal."""
     pair = neighbours(draw)
     try:
         for _ in range(IN_ONE):
@@ -192,7 +195,7 @@ def test_a_broken_cache_is_made_again(tmp_path: Path) -> None:
     assert len(list((node.state_dir / "examples").glob("*.npz"))) == 1
 
 
-def test_whatever_goes_wrong_at_the_node_has_one_code_and_no_words(tmp_path: Path) -> None:
+def test_whatever_goes_wrong_at_the_node_has_one_code_and_no_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_of()
     request = first_request(tmp_path / "run", job)
     cases = {
@@ -202,6 +205,7 @@ def test_whatever_goes_wrong_at_the_node_has_one_code_and_no_words(tmp_path: Pat
         "no policy": lambda node: node.policy.unlink(),
         "a policy that is none": lambda node: node.policy.write_text("[budget]\nepsilon = -1"),
         "a broken store": lambda node: (node.state_dir / "state.sqlite").write_bytes(b"no database" * 1000),
+        "a panic of compiled code": lambda _: monkeypatch.setattr(client, "load_examples", _panic),
         "a job that is no text": lambda node: (node.state_dir / "jobs" / f"{job.digest}.toml").write_bytes(b"\xff\xfe"),
     }
     for name, hurt in cases.items():
@@ -210,6 +214,11 @@ def test_whatever_goes_wrong_at_the_node_has_one_code_and_no_words(tmp_path: Pat
         hurt(node)
         assert refused(answer(node, request)) == "node", name
         assert not spends(node)
+        monkeypatch.undo()
+
+
+def _panic(*_: object) -> None:
+    raise pl.exceptions.PanicException("a secret row")  # not an Exception of Python
 
 
 HOSTILE_FIELDS = {
@@ -241,9 +250,8 @@ def _size(folder: Path) -> int:
 
 def test_disk_and_memory_stay_bounded_under_introductions_with_changing_settings(tmp_path: Path) -> None:
     """Offers of new jobs, some within the limits: at most the allowed number is stored, and nothing beyond a day's limits."""
-    policy = ANY_JOB.replace("refusals_per_day = 100000", "refusals_per_day = 60").replace(
-        "introductions_per_day = 100000", "introductions_per_day = 150"
-    )
+    policy = ANY_JOB.replace("jobs_max = 6", "jobs_max = 4").replace("refusals_per_day = 100000", "refusals_per_day = 60")
+    policy = policy.replace("introductions_per_day = 100000", "introductions_per_day = 150")
     node = make_nodes(tmp_path, policy)[0]
     config = configure("rounds.total=3", "privacy.epsilon=10", "data.radius=1.0")
     names = [str(k) for k in range(CLASSES)], [f"x{j}" for j in range(FEATURES)]
@@ -277,6 +285,21 @@ def test_a_job_that_needs_much_memory_is_refused_before_any_is_taken(tmp_path: P
     assert peak < 2**25
 
 
+def test_an_offer_makes_a_node_read_no_file_of_the_servers_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job names an encoder by digest and path. The policy must allow the digest before anything is read."""
+    node, looked = make_nodes(tmp_path, ANY_JOB.replace('"hashed"', '"onnx"'))[0], []
+    monkeypatch.setattr(encoders, "file_digest", lambda path: looked.append(path) or "")
+    own = f"data.encoder={tmp_path / 'own-0.npz'}"
+    config = configure("data.features=onnx", own, f"data.encoder_digest={'0' * 64}", "privacy.epsilon=10")
+    job = make_job(config, 6, [str(k) for k in range(CLASSES)], [f"x{j}" for j in range(FEATURES)])
+    assert introduce(node, Meeting(job.digest, job_toml(job))).refused == "map"
+    assert not looked
+
+
+# A line for a text is short, and its bytes are features that have names: 2,000 texts had 200 million of them.
+JOB_OF_TEXTS = TEXTS[2] + "".join(f"\n[table.columns.t{k}]\nkind = 'text'\nlength = 100000\n" for k in range(2000))
+
+
 @pytest.mark.parametrize(
     "offer",
     [
@@ -287,8 +310,9 @@ def test_a_job_that_needs_much_memory_is_refused_before_any_is_taken(tmp_path: P
         "a" * 1_000_000,
         '"' * 1_000_000,
         "a." * 19 + " " * 1_000_000,
+        JOB_OF_TEXTS,
     ],
-    ids=["dotted", "inline", "header", "digits", "word", "quotes", "spaces"],
+    ids=["dotted", "inline", "header", "digits", "word", "quotes", "spaces", "texts"],
 )
 def test_an_offer_that_takes_long_to_read_is_refused_at_once(offer: str, tmp_path: Path) -> None:
     """A key of 80,000 parts took all memory of a machine: an offer is read in time and memory that its length bounds."""
@@ -341,6 +365,6 @@ def test_an_answer_is_not_made_beyond_the_days_limits(tmp_path: Path) -> None:
 
 def test_the_texts_of_refusals_say_nothing_of_their_own() -> None:
     assert all(text.endswith(".") and "{" not in text and not any(c.isdigit() for c in text) for text in REFUSALS.values())
-    assert len(JOBS) == 3
+    assert len(JOBS) == 5
     assert ROUNDS < 100
     assert Node(NodeSource(3, None, None, None), Path(), Path()).client == 3

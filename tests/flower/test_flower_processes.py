@@ -1,7 +1,9 @@
 """Real Flower processes with TLS and authentication, and kill -9. One SuperLink and two SuperNodes serve all tests here."""
 
 import json
+import math
 import os
+import pickle
 import signal
 import time
 from collections.abc import Iterator
@@ -9,25 +11,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from flower_kit import COMPILED, PERMISSIVE
+from hostile_kit import JOBS, Pair, Row
+from onnx import TensorProto, helper, numpy_helper
 
 import fedpdm
+from fedpdm.compression.wire import encode, make_part
 from fedpdm.config import validate
 from fedpdm.data import Federation
+from fedpdm.data.encoders import add_encoder
 from fedpdm.data.prepare import build_federation
 from fedpdm.engines.flower.client.approve import approve
+from fedpdm.engines.flower.client.identity import public_key
 from fedpdm.engines.flower.client.policy import load_policy
 from fedpdm.engines.flower.client.store import open_store
 from fedpdm.engines.flower.cohort.coordinator import CohortCoordinator
-from fedpdm.engines.flower.cohort.killer import Death, Killer
-from fedpdm.engines.flower.cohort.node import public_key
 from fedpdm.engines.flower.init import job_from
-from fedpdm.engines.flower.job import job_toml, read_job
+from fedpdm.engines.flower.job import Job, job_toml, read_job
 from fedpdm.engines.flower.processes.keys import make_certificates, make_node_key
 from fedpdm.engines.flower.processes.launch import CONNECTION, LocalFederation
 from fedpdm.engines.flower.processes.status import client_status
-from fedpdm.engines.flower.protocol import REFUSALS
+from fedpdm.engines.flower.protocol import REFUSALS, Meeting, Request
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.privacy.ledger import Ledger
 from fedpdm.runs.folder import RunFolder, read_models
@@ -74,9 +80,23 @@ class Site:
     def state(self, client: int) -> Path:
         return self.folder / f"client-{client}"
 
+    def own(self, client: int) -> dict[str, Any]:
+        return {"client": client, "state-dir": str(self.state(client)), "policy": str(self.folder / "policy.toml")}
+
     def start_node(self, client: int) -> None:
-        own = {"client": client, "state-dir": str(self.state(client)), "policy": str(self.folder / "policy.toml")}
-        self.flower.start_node(f"node-{client}", self.keys[client], own)
+        self.flower.start_node(f"node-{client}", self.keys[client], self.own(client))
+
+    def exchange_nodes(self, own: list[dict[str, Any]]) -> None:
+        """Start the nodes again with other settings; return when the SuperLink has let them in.
+
+        Until then it may take the stopped processes for alive, and answer for them that they are not there.
+        """
+        logs = [self.folder / f"flower/logs/node-{client}.log" for client in range(len(own))]
+        admitted = [log.read_text().count("SuperNode ID") for log in logs]
+        for client, settings in enumerate(own):
+            self.flower.stop_one(f"node-{client}")
+            self.flower.start_node(f"node-{client}", self.keys[client], settings)
+        self.wait(lambda: all(log.read_text().count("SuperNode ID") > n for log, n in zip(logs, admitted, strict=True)))
 
     def begin(
         self, name: str, options: dict[str, Any] | None = None, noise: str = "secure", **settings: Any
@@ -136,8 +156,24 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
+def write_encoder(path: Path) -> Path:
+    """Write an encoder of digits: made-up weights, and a bend."""
+    weights = numpy_helper.from_array(np.random.default_rng(0).normal(size=(64, 20)).astype(np.float32), "weights")
+    steps = [("Flatten", ["image"], ["rows"]), ("MatMul", ["rows", "weights"], ["sums"]), ("Tanh", ["sums"], ["vector"])]
+    inputs = [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["rows", 1, 8, 8])]
+    outputs = [helper.make_tensor_value_info("vector", TensorProto.FLOAT, ["rows", 20])]
+    graph = helper.make_graph([helper.make_node(*step) for step in steps], "encoder", inputs, outputs, [weights])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
 def test_the_model_of_real_processes_is_the_simulators(site: Site) -> None:
-    _, out = site.begin("same", noise="simulation", rounds__total=2)
+    """Behind an encoder that server and nodes have in their cache alone."""
+    path = write_encoder(site.folder / "encoder.onnx")
+    _, kept = add_encoder(path)
+    behind: dict[str, Any] = {"data__features": "onnx", "data__encoder": str(path), "data__scaling": "none"}
+    _, out = site.begin("same", noise="simulation", rounds__total=2, **behind)
+    path.unlink()
     summary = site.finish(out)
     assert summary["messages_used"] == 4
     manifest = json.loads((out / "manifest.json").read_bytes())
@@ -149,6 +185,7 @@ def test_the_model_of_real_processes_is_the_simulators(site: Site) -> None:
     assert (summary["uplink_bytes"], summary["downlink_bytes"]) == (rows[-1]["uplink_bytes"], rows[-1]["downlink_bytes"])
     saved, federation = load_model(out), simulation.federation
     assert (saved.class_names, saved.feature_names) == (federation.class_names, federation.feature_names)
+    kept.unlink()
 
 
 def test_an_unregistered_node_and_one_that_trusts_another_authority_stay_outside(site: Site) -> None:
@@ -223,60 +260,124 @@ def test_the_superlink_is_killed_and_started_again(site: Site) -> None:
 
 
 EVIL = """
-import json
+import json, pickle, time
 from pathlib import Path
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
+from fedpdm.engines.flower.protocol import Meeting, Request, pack
 
 client = ClientApp()
 server = ServerApp()
+place = Path({place!r})
 
 @client.query()
 def steal(message, context):
-    Path({loot!r}).write_text(str(context.node_config))
+    (place / "loot").write_text(str(context.node_config))
     return Message(RecordDict(), reply_to=message)
+
+def plain(reply):
+    if not reply.has_content():
+        return {{"refused": str(reply.error.code), "reason": reply.error.reason}}
+    said = dict(reply.content["fedpdm"])
+    sizes = [len(array.data) for arrays in reply.content.array_records.values() for array in arrays.values()]
+    return {{key: value for key, value in said.items() if key != "message"}} | {{"sizes": sizes}}
 
 @server.main()
 def main(grid, context):
-    nodes = list(grid.get_node_ids())
-    def ours(**fields):
-        return RecordDict({{"fedpdm": ConfigRecord({{"protocol": 3, **fields}})}})
+    while len(nodes := sorted(grid.get_node_ids())) < 2:
+        time.sleep(0.2)
+    def send(messages):
+        return list(grid.send_and_receive(messages, timeout=1200))
 
-    work = dict(task="train", job="0" * 64, round=0, client=0, accepted="", standard=b"")
-    messages = [Message(RecordDict({{"evil": ConfigRecord({{"x": 1}})}}), node, "query") for node in nodes]
-    messages += [Message(ours(job="0" * 64, offer="[" * 100000), node, "query") for node in nodes]
-    odd = dict(), dict(job="../../etc/passwd"), dict(job="x" * 10**6), dict(round=-1), dict(round=2**62), dict(client=9)
-    for changed in odd:
-        messages.append(Message(ours(**(work | changed)), nodes[0], "train"))
-    messages.append(Message(ours(**(work | dict(task="evaluate"))), nodes[0], "evaluate"))
-    replies = grid.send_and_receive(messages, timeout=1200)
-    said = [dict(reply.content["fedpdm"]) if reply.has_content() else {{"refused": "error"}} for reply in replies]
-    part = Path({said!r} + ".part")
-    part.write_text(json.dumps(said))
-    part.rename({said!r})
+    work = Request("train", "0" * 64, 0, 0, "")
+    odd = dict(), dict(job="../../etc/passwd"), dict(round=2**62), dict(client=9)
+    messages = [Message(pack(work._replace(**changed)), nodes[0], "train") for changed in odd]
+    messages.append(Message(RecordDict({{"evil": ConfigRecord({{"x": 1}})}}), nodes[0], "query"))
+    messages.append(Message(pack(Meeting("0" * 64, "[" * 100000)), nodes[0], "query"))
+    said = [[plain(reply) for reply in send(messages)]]
+    for step in pickle.loads((place / "steps").read_bytes()):
+        kind = "query" if isinstance(step, Meeting) else "train"
+        replies = send([Message(pack(step), node, kind) for node in nodes])
+        said.append([plain(reply) for reply in replies])
+    (place / "part").write_text(json.dumps(said))
+    (place / "part").rename(place / "said")
+"""
+EVIL_APP = """
+[project]
+name = "evil"
+version = "1.0"
+description = ""
+license = "Apache-2.0"
+dependencies = []
+[tool.flwr.app]
+publisher = "evil"
+[tool.flwr.app.components]
+serverapp = "evil:server"
+clientapp = "evil:client"
 """
 
 
-def test_a_node_runs_its_own_app_whatever_app_it_is_sent(site: Site) -> None:
+def hostile_steps() -> dict[str, list[Any]]:
+    """What the server sends to both, by the code that it must get."""
+    raw, fourier, _, persons, _ = JOBS
+
+    def train(job: Job, **changed: Any) -> Request:
+        values = np.full(job.shape, 0.3, np.float32)
+        request = Request("train", job.digest, 0, 0, "", encode([make_part(values, np.ones(values.shape, bool))]))
+        return request._replace(**changed)
+
+    assert persons.first_release is not None
+    means = np.full(persons.first_release.sent_size, 1e5, np.float32)
+    hostile_means = encode([make_part(means, np.ones(means.size, bool))])
+    overflow = job_toml(fourier).replace("fourier_bandwidth = 1.0", "fourier_bandwidth = 1e-38")
+    assert overflow != job_toml(fourier)
+    return {
+        "settings": [Meeting("0" * 64, overflow)],
+        "model": [train(raw, vectors=train(fourier).vectors)],
+        "": [
+            train(raw),
+            train(fourier),
+            Request("standardise", persons.digest, 0, 0, ""),
+            train(persons, standard=hostile_means),
+        ],
+        "repeat": [train(raw, accepted="0" * 32)],
+    }
+
+
+def test_a_hostile_server_cannot_tell_neighbours_apart(site: Site) -> None:
+    """Nodes whose rows differ in one person answer alike to all that it sends, with the app of their own."""
     app = site.folder / "evil"
     app.mkdir()
-    loot, said = site.folder / "loot", site.folder / "said"
-    (app / "evil.py").write_text(EVIL.format(loot=str(loot), said=str(said)))
-    (app / "pyproject.toml").write_text(
-        '[project]\nname = "evil"\nversion = "1.0"\ndescription = ""\nlicense = "Apache-2.0"\ndependencies = []\n'
-        '[tool.flwr.app]\npublisher = "evil"\n[tool.flwr.app.components]\n'
-        'serverapp = "evil:server"\nclientapp = "evil:client"\n'
-    )
-    site.flower.flwr("run", str(app), CONNECTION)
-    site.wait(said.exists)
-    replies = json.loads(said.read_text())
-    assert len(replies) == 11
-    assert {reply["refused"] for reply in replies} == {"malformed", "job", "client"}, "fedpdm's own ClientApp answered"
-    for reply in replies:
-        assert reply["reason"] == REFUSALS[reply["refused"]], "constant texts, and no words of an exception"
-        assert "examples" not in reply
-    assert not loot.exists()
+    (app / "evil.py").write_text(EVIL.format(place=str(app)))
+    (app / "pyproject.toml").write_text(EVIL_APP)
+    steps = hostile_steps()
+    (app / "steps").write_bytes(pickle.dumps([step for each in steps.values() for step in each]))
+    cells = [[0.3, -1.0, 2.0], [3e38, 0.0, -3e38], [math.nan, math.inf, 0.3], [1.0, 0.3, 0.0]]
+    own_rows = zip(cells, [0, 1, 7, 1], [1, 2, 2, 3], ["", "a a b", "\ud800", "7.0"], strict=True)
+    pair = Pair([Row(row, label, person, note, [row[:2]]) for row, label, person, note in own_rows], 2)
+    own = [
+        {"client": 0, "state-dir": str(node.state_dir), "policy": str(node.policy), "data-path": str(node.source.path)}
+        for node in pair.nodes
+    ]
+    try:
+        site.exchange_nodes(own)
+        site.flower.flwr("run", str(app), CONNECTION)
+        site.wait((app / "said").exists)
+        first, *pairs = json.loads((app / "said").read_text())
+        assert sorted(reply["refused"] for reply in first) == ["client", "job", *["malformed"] * 3, "settings"]
+        assert [one["refused"] for one, _ in pairs] == [code for code, each in steps.items() for _ in each]
+        for one, other in pairs:
+            assert one == other
+        for reply in (*first, *(reply for both in pairs for reply in both)):
+            assert reply["reason"] == (REFUSALS[reply["refused"]] if reply["refused"] else ""), "no words of an exception"
+        assert not (app / "loot").exists(), "fedpdm's own ClientApp answered"
+        kept = pair.kept()
+        assert kept[0].spends == kept[1].spends
+        assert len(kept[0].spends) == len(steps[""]), "every answer was paid for, and nothing else"
+    finally:
+        site.exchange_nodes([site.own(client) for client in range(2)])
+        pair.close()
 
 
 COHORT = """
@@ -306,21 +407,17 @@ def test_members_of_a_secure_sum_are_killed(site: Site) -> None:
     site.start_node(2)
     for client in range(3):
         site.state(client).joinpath("keep-shares").touch()
-    _, out = site.begin("sums", {"nodes": 3, "timeout": 60.0}, **SUMS)
-    job = read_job(site.folder / "sums.toml")
-    deaths = [Death(0, 2, "masked"), Death(1, 0, "agree"), Death(1, 1, "masked")]
-    killer = Killer(site.flower, job.digest, [site.state(client) for client in range(3)], deaths)
-    killed: list[Death] = []
-
-    def over() -> bool:
-        killed.extend(killer.look(len(site.rows(out))))
-        return (out / "summary.json").exists()
-
-    site.wait(over)
-    assert sorted(killed) == deaths
+    deaths = [site.state(2) / "die-at-masked-0", site.state(0) / "die-at-agree-1", site.state(1) / "die-at-agree-1"]
+    for death in deaths:
+        death.touch()
+    # Without patience the server waits until Flower tells it of a death, however busy the machine is.
+    _, out = site.begin("sums", {"nodes": 3, "timeout": 1200.0, "patience": 0.0}, **SUMS)
+    site.finish(out)
+    assert not any(death.exists() for death in deaths), "all three have died"
     assert [row["participants"] for row in site.rows(out)] == [2, 0]
-    assert [site.spent_rounds(out, client) for client in range(3)] == [[0, 1], [0], [1]]
+    assert [site.spent_rounds(out, client) for client in range(3)] == [[0, 1], [0, 1], [1]]
     shares = [np.load(site.state(client) / "share-0.npy") for client in (0, 1)]
+    job = read_job(site.folder / "sums.toml")
     again = RunFolder.create(site.folder / "again", job.config, {}, {})
     again.close()
     server = CohortCoordinator(job, again, None)

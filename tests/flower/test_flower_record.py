@@ -28,7 +28,7 @@ SCHEMA = Path(__file__).parents[2] / "examples" / "hospital" / "hospital.schema.
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two hospitals with a table each, a server that has the schema and some test rows; one round of real answers."""
     folder = tmp_path_factory.mktemp("deployed")
-    subprocess.run([sys.executable, str(SCHEMA.parent / "make_table.py"), str(folder / "all.csv")], check=True, timeout=60)
+    subprocess.run([sys.executable, str(SCHEMA.parent / "make_table.py"), str(folder / "all.csv")], check=True, timeout=900)
     header, *rows = (folder / "all.csv").read_text().splitlines()
     for name, part in (("0", rows[:40]), ("1", rows[40:80]), ("new", rows[80:100])):
         (folder / f"{name}.csv").write_text("\n".join([header, *part]) + "\n")

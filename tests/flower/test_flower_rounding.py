@@ -7,15 +7,16 @@ import pytest
 from fedpdm.algorithms.local import Examples, LocalPlan, solve
 from fedpdm.privacy.rounding import DOUBLE, Shape, iterate_bound, sensitivity_margin, solution_error
 from fedpdm.privacy.sensitivity import Curvature, contractive
-from fedpdm.problem import Problem, logistic, penalties, softmax
+from fedpdm.problem import Problem, huber, logistic, penalties, poisson, quantile, softmax, squared
 from fedpdm.problem.losses import with_class_weights
+from fedpdm.problem.survival import piecewise_exponential
 
 SINGLE = 2.0**-24
 CASES = [(n, d, m, steps, weight, beta, scale) for n, d, m in ((30, 5, 3), (800, 40, 10)) for steps in (1, 25)
          for weight, beta in ((0.0, 0.0), (0.5, 0.2)) for scale in (0.1, 30.0)]  # fmt: skip
 
 
-def solutions(case, loss, seed: int, heaviest: float = 1.0) -> tuple[Shape, np.ndarray, np.ndarray]:
+def solutions(case, loss, seed: int, heaviest: float = 1.0, clip: float = 0.4) -> tuple[Shape, np.ndarray, np.ndarray]:
     n, d, m, steps, weight, beta, scale = case
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(n, d))
@@ -23,9 +24,11 @@ def solutions(case, loss, seed: int, heaviest: float = 1.0) -> tuple[Shape, np.n
     features *= np.float32(1 - 1e-6)
     x0, v = (scale * rng.normal(size=(m, d)).astype(np.float32) for _ in range(2))
     v *= np.float32(0.01)
-    labels = rng.integers(0, m, n).astype(np.int32)
-    step_size = 2.0 ** -(0 if not weight else 1)
-    weighted = with_class_weights(loss(clip=0.4), [heaviest] * m) if heaviest != 1 else loss(clip=0.4)
+    made = loss(clip=clip)
+    number = made.target != "classes"
+    labels = rng.uniform(0.01, 1, n).astype(np.float32) if number else rng.integers(0, m, n).astype(np.int32)
+    step_size = 2.0 ** -(0 if not weight else 1) / max(2 * made.smoothness(1.0), 1.0)
+    weighted = with_class_weights(made, [heaviest] * m) if heaviest != 1 else made
     problem = Problem(weighted, penalties.none(), beta)
 
     def run(dtype) -> np.ndarray:
@@ -37,7 +40,7 @@ def solutions(case, loss, seed: int, heaviest: float = 1.0) -> tuple[Shape, np.n
             return np.asarray(x, np.float64)
 
     shape = Shape(n, d, m, 1.0, weight, beta, step_size, steps, float(np.linalg.norm(x0)), float(np.linalg.norm(v)))
-    shape = shape._replace(heaviest=heaviest)
+    shape = shape._replace(heaviest=heaviest, curvature=made.smoothness(1.0), steepest=made.gradient_bound(1.0))
     return shape, run(np.float32), run(np.float64)
 
 
@@ -52,6 +55,26 @@ def test_float32_stays_within_the_bound_for_float32(loss) -> None:
         assert np.linalg.norm(double) <= iterate_bound(shape)
     assert max(shares) < 1
     assert max(shares) > 1e-4, "the bound is not without touch"
+
+
+NUMBERS = [squared, huber, quantile, poisson, piecewise_exponential]
+
+
+@pytest.mark.parametrize("loss", NUMBERS)
+def test_losses_of_numbers_stay_within_the_bound_too(loss) -> None:
+    for seed, case in enumerate([(30, 5, 1, 25, 0.5, 0.2, 1.0), (300, 20, 1, 1, 0.0, 0.0, 30.0)]):
+        shape, single, double = solutions(case, loss, seed)
+        assert np.linalg.norm(single - double) <= solution_error(shape, SINGLE)
+        assert np.linalg.norm(double) <= iterate_bound(shape)
+
+
+def test_a_large_clip_of_residuals_is_in_the_bound_and_a_bound_without_it_is_caught() -> None:
+    case = (30, 5, 1, 3, 0.0, 0.0, 1000.0)
+    shape, single, double = solutions(case, squared, 0, clip=500.0)
+    assert np.linalg.norm(single - double) <= solution_error(shape, SINGLE)
+    moved = shape.start - float(np.linalg.norm(double))
+    assert moved <= iterate_bound(shape) - shape.start
+    assert moved > iterate_bound(shape._replace(steepest=1.0)) - shape.start
 
 
 def test_a_bound_without_the_models_size_is_caught() -> None:

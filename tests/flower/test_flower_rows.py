@@ -12,23 +12,28 @@ import pytest
 from flower_kit import FEATURES, first_request, job_of, make_nodes, refused, spends
 from typer.testing import CliRunner
 
+import fedpdm.engines.flower.client.rows as rows_module
 from fedpdm.cli.main import app
 from fedpdm.data.encoding import encode
-from fedpdm.data.schema import Category, Number, Schema
+from fedpdm.data.schema import Category, Number, Schema, Text
 from fedpdm.data.tables import read_table
 from fedpdm.engines.flower.client import client, slots
 from fedpdm.engines.flower.client.approve import approve
 from fedpdm.engines.flower.client.client import answer
 from fedpdm.engines.flower.client.node_data import ClientExamples, load_examples
 from fedpdm.engines.flower.client.policy import load_policy
-from fedpdm.engines.flower.client.rows import Rows, read_arrays, read_rows
+from fedpdm.engines.flower.client.rows import Places, Rows, rank_in_unit, read_arrays, read_rows, unit_numbers
 from fedpdm.engines.flower.job import Job
 from fedpdm.errors import DataError, UserError
 
 SCHEMA = Schema(
     label="y",
     classes=["0", "1", "yes"],
-    columns={"number": Number(low=0, high=10), "code": Category(levels=["0", "7", "1.5", "007", "true"])},
+    columns={
+        "number": Number(low=0, high=10),
+        "code": Category(levels=["0", "7", "1.5", "007", "true"]),
+        "note": Text(length=400),
+    },
 )
 CELLS: tuple[Any, ...] = (
     0,
@@ -47,14 +52,16 @@ CELLS: tuple[Any, ...] = (
     "",
     "NA",
     "-0",
+    "9" * 5000,  # Python reads no number with so many digits
+    "two words, \N{SNOWMAN}",
 )
 
 
 def write(path: Path, rows: list[tuple[Any, ...]]) -> Path:
     """The rows as a program would write them: the type of a column is one that all of its cells have in common."""
-    names = ("number", "code", "y")
+    names = ("number", "code", "note", "y")
     if path.suffix == ".csv":
-        lines = [",".join("" if cell is None else str(cell) for cell in row) for row in rows]
+        lines = [",".join("" if cell is None else f'"{cell}"' for cell in row) for row in rows]
         path.write_text("\n".join([",".join(names), *lines]) + "\n")
     else:
         columns = {name: _typed([row[place] for row in rows]) for place, name in enumerate(names)}
@@ -90,7 +97,7 @@ def test_no_row_changes_how_another_one_is_read(ending: str, tmp_path: Path) -> 
     """One row can turn a column of numbers into one of words, and whole numbers into floats by a missing value."""
     draw = Random(0)
     for _ in range(60):
-        rows = [tuple(draw.choice(CELLS) for _ in range(3)) for _ in range(draw.randint(2, 6))]
+        rows = [tuple(draw.choice(CELLS) for _ in range(4)) for _ in range(draw.randint(2, 6))]
         assert not apart(read_rows, tmp_path / f"rows.{ending}", rows), rows
 
 
@@ -101,19 +108,35 @@ def test_a_type_that_decides_is_found(tmp_path: Path) -> None:
         try:
             found = encode(schema, read_table(path))
         except DataError:
-            return Rows(np.zeros((9, 6)), np.zeros(9), np.zeros(9, bool))
+            return Rows(np.zeros((9, 406)), np.zeros(9), np.zeros(9, bool))
         return Rows(found.features, found.labels, np.ones(len(found.labels), bool))
 
     for ending in ("parquet", "npz"):
-        assert apart(by_type, tmp_path / f"rows.{ending}", [(3, 7, 1), (4, 7, 0), ("x", 7, 0)]), ending
+        assert apart(by_type, tmp_path / f"rows.{ending}", [(3, 7, "a", 1), (4, 7, "b", 0), ("x", 7, "c", 0)]), ending
 
 
 def test_a_label_of_minus_zero_takes_no_other_with_it(tmp_path: Path) -> None:
     """Of two numbers that are equal one had the other's word: one row with -0 made all rows with 0 lose their label."""
     for ending in ("csv", "parquet", "npz"):
-        found = read_rows(write(tmp_path / f"rows.{ending}", [(1, 7, -0.0), (2, 7, 0), (3, 7, 1)]), SCHEMA)
+        found = read_rows(write(tmp_path / f"rows.{ending}", [(1, 7, "a", -0.0), (2, 7, "b", 0), (3, 7, "c", 1)]), SCHEMA)
         assert found.labels[1:].tolist() == [0, 1], ending
         assert found.good[1:].all()
+
+
+def test_characters_that_are_none_damage_their_own_cell(tmp_path: Path) -> None:
+    """An array of words may store any number as a character; polars would refuse the whole column."""
+    plain = np.array(["a b", "c", "d"])
+    for place, code in itertools.product(range(3), (0xD800, 0xDFFF, 0x110000, 0xFFFFFFFF)):
+        words = plain.copy()
+        words.view(np.uint32).reshape(3, -1)[place, 0] = code
+        for kind in ("<U3", ">U3"):
+            columns = {"number": np.ones(3), "code": np.array(["7"] * 3), "note": plain, "y": np.array(["0"] * 3)}
+            odd = words if kind == "<U3" else words.byteswap().view(">U3")
+            np.savez(tmp_path / "rows.npz", **columns | {"note": odd})
+            found = read_rows(tmp_path / "rows.npz", SCHEMA)
+            np.savez(tmp_path / "rows.npz", **columns)
+            others = np.arange(3) != place
+            np.testing.assert_array_equal(found.features[others], read_rows(tmp_path / "rows.npz", SCHEMA).features[others])
 
 
 def test_the_type_of_an_array_says_nothing(tmp_path: Path) -> None:
@@ -258,7 +281,39 @@ def test_a_map_that_fails_at_a_row_leaves_its_slot_empty(tmp_path: Path, monkeyp
             raise RuntimeError("an odd row")
         return honest(config, row, names)
 
-    monkeypatch.setattr(prepare, "map_row", raising)
+    def short(config: Any, row: np.ndarray, names: Any) -> np.ndarray:
+        return honest(config, row, names)[: 1 if row[0] < 0 else None]
+
     rows = np.abs(_rows(3))
     rows[1, 0] *= -1
-    assert _examples(tmp_path / "own", _job(), rows).filled.sum() == 2
+    for odd in (raising, short):
+        monkeypatch.setattr(prepare, "map_row", odd)
+        assert _examples(tmp_path / odd.__name__, _job(), rows).filled.sum() == 2
+
+
+def test_only_rows_that_can_get_a_place_are_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The examples are those of the whole file, but memory depends on the slots: it cannot tell how many rows there are."""
+    persons = SCHEMA.model_copy(update={"unit_column": "number"})
+    draw, encoded = Random(1), []
+    honest = rows_module.encode
+
+    def counting(schema: Schema, table: Any, **options: Any) -> Any:
+        encoded.append(table.rows)
+        return honest(schema, table, **options)
+
+    monkeypatch.setattr(rows_module, "encode", counting)
+    for schema, places in ((SCHEMA, Places(3)), (persons, Places(2, 2))):
+        for _ in range(10):
+            rows = [(draw.randint(0, 3), 7, draw.choice("abc"), draw.choice([0, 1, "x"])) for _ in range(draw.randint(0, 12))]
+            path = write(tmp_path / "rows.csv", rows)
+            whole, part = read_rows(path, schema), read_rows(path, schema, places)
+            assert encoded[-1] <= places.slots * (places.unit_rows + 1)
+            seen = []
+            for found in (whole, part):
+                units = unit_numbers(found.units, len(found.good))
+                counts = found.good & (units < places.slots) & (rank_in_unit(units, found.good) < places.unit_rows)
+                seen.append((units[counts].tolist(), found.features[counts].tolist(), found.labels[counts].tolist()))
+                assert found.beyond + max(0, units.max(initial=-1) + 1 - places.slots) == max(
+                    0, len(set(whole.units or range(len(rows)))) - places.slots
+                )
+            assert seen[0] == seen[1]

@@ -2,9 +2,11 @@
 
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,12 +16,14 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 import fedpdm.engines.flower.server.strategy as strategy
+from fedpdm.compression.wire import decode, encode
 from fedpdm.engines.flower.client.app import app
 from fedpdm.engines.flower.client.store import open_store
-from fedpdm.engines.flower.job import job_toml
+from fedpdm.engines.flower.job import job_toml, read_job
 from fedpdm.engines.flower.processes.status import client_status
 from fedpdm.engines.flower.protocol import Meeting, Reply, Request, pack, unpack
 from fedpdm.engines.flower.server.app import train
+from fedpdm.engines.flower.server.patience import Patience
 from fedpdm.errors import UserError
 
 SETTINGS = ["rounds.participants=0", "local.steps=2", "algorithm.name=scaffold", "privacy.epsilon=2.0"]
@@ -116,6 +120,9 @@ def test_whatever_is_said_waits_for_its_time(tmp_path: Path) -> None:
         assert time.monotonic() - began >= 0.3, kind
     said = [dict(reply.content.config_records["fedpdm"])["refused"] for reply in grid.replies]
     assert said == ["job", "malformed", "malformed", "malformed", "job"]
+    # a reply that is there when the server's time is over is taken
+    grid.replies.clear()
+    assert len(strategy._exchange(grid, [Message(RecordDict(), 11, "train")], 0.0)) == 1
 
 
 def as_another_client(message: Message, reply: Message) -> list[Message]:
@@ -190,3 +197,126 @@ def test_clients_evaluate_the_model_on_rows_that_they_hold_out(tmp_path: Path, c
     with open_store(tmp_path / "client-0") as store:
         told = [kept.status for kept in store.messages() if kept.job.endswith(":evaluation")]
     assert told == ["accepted", "pending"], "the second request says that the first counts were used"
+
+
+def test_an_old_checkpoint_that_is_put_back_stops_the_run_and_makes_no_empty_rounds(tmp_path: Path) -> None:
+    grid = OneProcess(tmp_path, {11: 0, 12: 1, 13: 2})
+    checkpoint, old = tmp_path / "run" / "checkpoint.safetensors", tmp_path / "old"
+
+    def copy(_: Message, reply: Message) -> list[Message]:
+        if checkpoint.exists() and not old.exists():
+            old.write_bytes(checkpoint.read_bytes())
+        return [reply]
+
+    grid.spoil[11] = copy
+    assert train(grid, run_config(grid))["left_out"] == []
+    for name in ("summary.json", "SHA256SUMS"):
+        (tmp_path / "run" / name).unlink()
+    checkpoint.write_bytes(old.read_bytes())
+    with pytest.raises(UserError, match="3 clients say that this checkpoint is an old copy: put the newest one back"):
+        train(grid, run_config(grid))
+
+
+def test_a_message_that_no_honest_client_can_send_is_refused_and_the_round_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = OneProcess(tmp_path, {11: 0, 12: 1, 13: 2})
+
+    size = math.prod(read_job(tmp_path / "job.toml").shape)
+
+    def ten_times(request: Message, reply: Message) -> list[Message]:
+        asked, said = unpack(Request, request.content), unpack(Reply, reply.content)
+        parts = [part._replace(values=10 * part.values) for part in decode(said.vectors, dimensions=[size] * 2, limit=1e6)]
+        return [Message(pack(Reply.of(asked, encode(parts))), reply_to=request)]
+
+    grid.spoil[11] = ten_times
+    summary = train(grid, run_config(grid))
+    assert (summary["messages_refused"], summary["left_out"], summary["unchecked"]) == (3, [0], None)
+    assert "client 0: far: Its distance from the public point is" in caplog.text
+
+
+class Waiting:
+    """A grid and a clock: message `n` is answered after `times[n]` seconds, if at all."""
+
+    def __init__(self, *times: float) -> None:
+        self.times, self.now, self.sent = times, 0.0, 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def push_messages(self, messages: list[Any]) -> list[str]:
+        self.sent = self.now
+        return [str(n) for n, _ in enumerate(messages)]
+
+    def pull_messages(self, names: list[str]) -> list[Any]:
+        there = [name for name in names if self.times[int(name)] <= self.now - self.sent]
+        return [SimpleNamespace(metadata=SimpleNamespace(reply_to_message_id=name)) for name in there]
+
+
+def test_a_slow_machine_does_not_look_like_dead_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait follows the others' answers: nobody who answers is given up, and the dead cost a multiple of that."""
+    patience = Patience(600.0, 4.0)
+    monkeypatch.setattr(strategy, "POLL_SECONDS", 0.5)
+
+    def waited(*times: float) -> tuple[int, float]:
+        grid = Waiting(*times)
+        monkeypatch.setattr(strategy, "time", grid)
+        heard = strategy._exchange(grid, list(times), patience)  # type: ignore[arg-type]
+        return len(heard), grid.now
+
+    assert waited(1.0, 2.0, math.inf) == (2, 15.0)  # quick answers: the least of all waits
+    assert waited(1.0, 12.0, 40.0, 90.0, math.inf) == (4, 360.0)  # every answer makes room for the next
+    assert waited(1.0, math.inf, math.inf) == (1, 600.0)  # one answer says little
+    assert waited(math.inf, 200.0) == (1, 600.0)  # never more than the timeout
+
+
+def test_a_sum_waits_longer_for_those_who_fell_silent_in_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One death counts in one sum, and a member that stays away costs the longer wait once."""
+    silent: set[int] = set()
+    waits: list[float] = []
+
+    def exchange(_: Any, messages: list[Message], patience: Patience) -> list[Message]:
+        waits.append(patience.least)
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = message.object_id
+        return [Message(pack(Reply("0" * 64, 0, 0)), reply_to=m) for m in messages if m.metadata.dst_node_id not in silent]
+
+    class TwoSteps:
+        """A coordinator whose sums have two steps."""
+
+        complete, keys = True, {}
+
+        def meet(self, keys: Any) -> None: ...
+
+        def one_round(self, ask: Any, there: Iterable[int]) -> tuple[()]:
+            for step in ("advertise", "pieces"):
+                said = ask({client: Request(step, "0" * 64, 0, client, "", b"") for client in there})
+                there = [client for client, answer in said if isinstance(answer, Reply)]
+            return ()
+
+    monkeypatch.setattr(strategy, "_exchange", exchange)
+    nodes = SimpleNamespace(wait_for=lambda *_: {1: 1, 2: 2, 3: 3}, keys=dict, doubt=lambda _: None)
+    sums = strategy.SecureSums(TwoSteps(), nodes, 2, 1.0, Patience(600.0, 4.0))  # type: ignore[arg-type]
+    monkeypatch.setattr(sums, "_report", lambda: None)
+
+    def waited(*who: int) -> list[float]:
+        silent.clear()
+        silent.update(who)
+        waits.clear()
+        sums._one_round(None, 1, 600.0)  # type: ignore[arg-type]
+        return list(waits)
+
+    assert waited() == [15.0, 15.0]
+    assert waited(2) == [15.0, 15.0]
+    assert waited() == [75.0, 15.0]  # it may come back
+    assert waited() == [15.0, 15.0]
+    assert waited(3) == [15.0, 15.0]
+    assert waited(3) == [75.0, 15.0]
+    for _ in range(3):
+        assert waited(3) == [15.0, 15.0]  # it has stayed away
+    assert waited() == [15.0, 15.0]
+    assert waited(3) == [15.0, 15.0]  # it was back, so this is new
+    assert waited() == [75.0, 15.0]

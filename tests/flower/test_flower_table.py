@@ -21,7 +21,7 @@ from fedpdm.engines.flower.client.work import Work
 from fedpdm.engines.flower.cost import job_epsilon
 from fedpdm.engines.flower.init import job_from
 from fedpdm.engines.flower.job import Evaluation, Job
-from fedpdm.engines.flower.protocol import Request
+from fedpdm.engines.flower.protocol import Reply, Request
 from fedpdm.engines.flower.server.coordinator import Coordinator
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.privacy.accounting import compose_gdp, gdp_epsilon
@@ -106,7 +106,7 @@ def deploy(server: Coordinator, nodes: list[Node]) -> dict[str, Any]:
         assert not one_round(server, nodes)[1]
         if server.evaluation_due():
             asked = server.evaluation_requests(range(len(nodes)))
-            server.evaluations.take(asked, [(i, answer(nodes[i], request)) for i, request in asked.items()])
+            assert server.evaluations.take(asked, [(i, answer(nodes[i], request)) for i, request in asked.items()])[1] == []
     return server.finish()
 
 
@@ -118,6 +118,20 @@ def test_the_deployed_model_of_a_private_table_is_the_simulators(table: Path, si
     for name, model in read_models(tmp_path / "run").items():
         if not name.startswith("steadiness"):
             np.testing.assert_allclose(model, read_models(simulated)[name], atol=2e-4, err_msg=name)
+
+
+def test_means_that_no_honest_client_has_are_refused(table: Path, simulated: Path, tmp_path: Path) -> None:
+    job = make_job(simulated)
+    server, nodes = coordinator(tmp_path / "run", job), nodes_of(tmp_path, table, job)
+    asked = server.standards.requests(range(len(nodes)))
+    said = {i: answer(nodes[i], request) for i, request in asked.items()}
+    (part,) = decode(said[0].vectors, dimensions=[moment_count(job.features)], limit=1e6)
+    for client, factor in ((0, 1e4), (1, 1e-6)):
+        said[client] = Reply.of(asked[client], encode([part._replace(values=factor * part.values)]))
+    used, dropped = server.standards.take(asked, said.items())
+    assert used == len(nodes) - 2
+    assert dropped[0].startswith("client 0: far: Its norm is")
+    assert dropped[1].startswith("client 1: noise: Its norm is")
 
 
 @pytest.fixture(scope="module")
@@ -288,3 +302,39 @@ def test_what_a_job_of_a_table_lacks_is_said(simulated: Path, table: Path) -> No
         job_from(str(simulated), [], slots=[60, 20], unit_rows=3)
     by_preset = job_from("private-table", ["data.clients=3"], slots=[60], unit_rows=3, schema=table / "s.toml")
     assert by_preset.config.rounds.total == 25, "the rule knows slots"
+
+
+BASIS = ["data.standardise=false", "data.scaling=bounded", "data.basis=private", "data.basis_size=3", "problem.sparsity=4"]
+
+
+@pytest.fixture(scope="module")
+def projected(table: Path) -> Path:
+    """The run of a private basis."""
+    return train(load_config("private-table", settings(table, *BASIS)), table / "projected").folder
+
+
+def test_a_private_basis_is_deployed_as_it_is_simulated(table: Path, projected: Path, tmp_path: Path) -> None:
+    """Second moments, directions, cuts and folds agree: with one seed's noise the models are the same."""
+    job = make_job(projected, "simulation")
+    assert (job.shape, job.width) == ((2, 3), 5)
+    deploy(coordinator(tmp_path / "run", job), nodes := nodes_of(tmp_path, table, job))
+    for name, model in read_models(tmp_path / "run").items():
+        if not name.startswith("steadiness"):
+            np.testing.assert_allclose(model, read_models(projected)[name], atol=2e-4, err_msg=name)
+    assert np.count_nonzero(load_model(tmp_path / "run").weights) == 4
+    first = spends(nodes[1])[0]
+    assert first.mechanism_note == "second moment of the features, simulation noise"
+    assert first.sensitivity == pytest.approx(1 / PERSONS[1])
+
+
+def test_a_private_basis_with_secure_noise_is_spent_first_and_once(table: Path, projected: Path, tmp_path: Path) -> None:
+    job = make_job(projected)
+    assert any(line.startswith("Second moment of the features") for line in explain(job))
+    nodes, server = nodes_of(tmp_path, table, job), coordinator(tmp_path / "run", job)
+    asked = server.standards.requests(range(len(nodes)))
+    replies = [(i, answer(nodes[i], request)) for i, request in asked.items()]
+    assert server.standards.take(asked, replies)[1] == []
+    assert spends(nodes[0])[0].mechanism_note == "second moment of the features, secure noise"
+    assert answer(nodes[0], asked[0]).vectors == replies[0][1].vectors, "the same bytes again, and no second release"
+    assert len(spends(nodes[0])) == 1
+    assert not one_round(server, nodes)[1]

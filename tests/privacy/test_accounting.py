@@ -12,6 +12,8 @@ from scipy.special import ndtr
 
 from fedpdm.errors import ConfigError
 from fedpdm.privacy import accounting as acc
+from fedpdm.privacy.published import paper_round_epsilon, paper_sensitivity, paper_sigma, paper_total_epsilon
+from fedpdm.privacy.sampling import sampled_epsilon, sampled_noise_multiplier
 
 RELATIONS = ["add-remove", "replace-one"]
 SPEC_TABLE = {0.1: 189.8, 0.2: 103.1, 0.5: 45.7, 1: 24.7, 5: 6.17, 10: 3.53, 20: 2.09, 30: 1.56}
@@ -165,62 +167,62 @@ def test_everything_is_monotone(epsilon, delta, count, relation, factor):
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_sampling_is_between_what_is_attained_and_the_full_batch(relation, accountant):
     z, q, steps, delta = 4.0, 0.5, 60, 1e-5
-    epsilon = acc.sampled_epsilon(z, q, steps, delta, relation, accountant)
+    epsilon = sampled_epsilon(z, q, steps, delta, relation, accountant)
     side = dp.NeighboringRelation[{"add-remove": "ADD_OR_REMOVE_ONE", "replace-one": "REPLACE_ONE"}[relation]]
     attained = dp.pld.PLDAccountant(side).compose(dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(z)), steps)
     assert attained.get_epsilon(delta) * (1 - 1e-6) <= epsilon <= acc.epsilon_of(z, steps, delta, relation)
     assert epsilon <= attained.get_epsilon(delta) * 1.3
-    half = acc.sampled_epsilon(z, q, steps, delta, "add-remove", accountant)
+    half = sampled_epsilon(z, q, steps, delta, "add-remove", accountant)
     assert relation == "add-remove" or 2 * half < epsilon  # twice the add-remove epsilon would be too little
 
 
 def test_sampling_everything_is_the_full_batch():
     for relation in RELATIONS:
-        assert acc.sampled_epsilon(24.7, 1.0, 60, 1e-4, relation) == pytest.approx(
+        assert sampled_epsilon(24.7, 1.0, 60, 1e-4, relation) == pytest.approx(
             acc.epsilon_of(24.7, 60, 1e-4, relation), rel=0.01
         )
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_calibrated_sampled_noise_meets_the_budget(relation):
-    z = acc.sampled_noise_multiplier(1.0, 1e-5, 0.1, 100, relation)
-    assert 0.995 < acc.sampled_epsilon(z, 0.1, 100, 1e-5, relation) <= 1.0
+    z = sampled_noise_multiplier(1.0, 1e-5, 0.1, 100, relation)
+    assert 0.995 < sampled_epsilon(z, 0.1, 100, 1e-5, relation) <= 1.0
     assert z < acc.noise_multiplier_for(1.0, 1e-5, 100, relation)
 
 
 def test_theorem_1_to_the_letter():
     r = 1 - 10 * 0.04
-    assert acc.paper_sensitivity(10, 0.04, 10, 1.0) == pytest.approx((1 - r**10) / (1 - r) * 4 * 0.04)
-    assert acc.paper_sensitivity(10, 0.2, 7, 1.5) == pytest.approx(4 * 0.2 * 7 * 1.5)
-    assert acc.paper_sensitivity(10, 0.2 * (1 + 1e-9), 7, 1.5) == pytest.approx(4 * 0.2 * 7 * 1.5)
-    assert acc.paper_sensitivity(10, 0.1, 5, 1.0) == pytest.approx(0.4)
-    assert acc.paper_sigma(2.0, 0.5, 1e-4) == pytest.approx(2 * math.sqrt(2 * math.log(12500)) / 0.5)
+    assert paper_sensitivity(10, 0.04, 10, 1.0) == pytest.approx((1 - r**10) / (1 - r) * 4 * 0.04)
+    assert paper_sensitivity(10, 0.2, 7, 1.5) == pytest.approx(4 * 0.2 * 7 * 1.5)
+    assert paper_sensitivity(10, 0.2 * (1 + 1e-9), 7, 1.5) == pytest.approx(4 * 0.2 * 7 * 1.5)
+    assert paper_sensitivity(10, 0.1, 5, 1.0) == pytest.approx(0.4)
+    assert paper_sigma(2.0, 0.5, 1e-4) == pytest.approx(2 * math.sqrt(2 * math.log(12500)) / 0.5)
 
 
 def test_theorem_2_and_its_inverse():
     mnist = {"steps": 10, "batch_size": 10, "examples": 600, "participants": 30, "clients": 100}
-    assert acc.paper_round_epsilon(10, **mnist, rounds=200) == pytest.approx(42.4, abs=0.05)
-    assert acc.paper_round_epsilon(10, **mnist, rounds=100) == pytest.approx(60.0)
-    assert acc.paper_total_epsilon(60.0, **mnist, rounds=100) == pytest.approx(10.0)
-    assert acc.paper_total_epsilon(60.0, 10, 10, 600, 30, 100, 100, c0=2.0) == pytest.approx(20.0)
+    assert paper_round_epsilon(10, **mnist, rounds=200) == pytest.approx(42.4, abs=0.05)
+    assert paper_round_epsilon(10, **mnist, rounds=100) == pytest.approx(60.0)
+    assert paper_total_epsilon(60.0, **mnist, rounds=100) == pytest.approx(10.0)
+    assert paper_total_epsilon(60.0, 10, 10, 600, 30, 100, 100, c0=2.0) == pytest.approx(20.0)
     for steps in (60, 100):
         with pytest.raises(ConfigError, match="at most 59 steps"):
-            acc.paper_round_epsilon(10, **(mnist | {"steps": steps}), rounds=100)
+            paper_round_epsilon(10, **(mnist | {"steps": steps}), rounds=100)
     with pytest.raises(ConfigError, match="at most 32 steps"):
-        acc.paper_round_epsilon(10, 33, 10, 325, 30, 100, 100)
+        paper_round_epsilon(10, 33, 10, 325, 30, 100, 100)
 
 
 @pytest.mark.parametrize("rounds", [100, 200])
 def test_face_value_of_a_total_epsilon_of_20(rounds):
     """12011 by exact composition for any T; 4163 if Poisson sampling is granted too (T = 200)."""
-    one = acc.paper_round_epsilon(20, 10, 10, 600, 30, 100, rounds)
-    sensitivity = acc.paper_sensitivity(10, 0.04, 10, 1.0)
-    sigma = acc.paper_sigma(sensitivity, one, 1e-4)
+    one = paper_round_epsilon(20, 10, 10, 600, 30, 100, rounds)
+    sensitivity = paper_sensitivity(10, 0.04, 10, 1.0)
+    sigma = paper_sigma(sensitivity, one, 1e-4)
     count = round(0.3 * rounds)
     face = acc.epsilon_of(sigma / sensitivity, count, 1e-4, "add-remove")
     assert face == pytest.approx(12011, rel=1e-3)
     assert face == pytest.approx(pld_epsilon([sigma / sensitivity / math.sqrt(count)], 1e-4, interval=0.1), rel=0.01)
-    granted = acc.sampled_epsilon(sigma / sensitivity, 1 / 6, count, 1e-4, "add-remove")
+    granted = sampled_epsilon(sigma / sensitivity, 1 / 6, count, 1e-4, "add-remove")
     assert granted == pytest.approx({100: 5251, 200: 4163}[rounds], rel=1e-3)
 
 
@@ -239,11 +241,11 @@ def test_face_value_of_a_total_epsilon_of_20(rounds):
         (lambda: acc.epsilon_of(1.0, 1.5, 0.1, "add-remove"), "participations=1.5"),
         (lambda: acc.epsilon_of(1.0, 1, 0.1, "swap"), "relation='swap' to be one of add-remove, replace-one"),
         (lambda: acc.compose_gdp([1.0, math.nan]), "noise_multiplier=nan"),
-        (lambda: acc.sampled_epsilon(1.0, 0.0, 1, 0.1, "add-remove"), "sampling probability=0"),
-        (lambda: acc.sampled_epsilon(1.0, 0.1, 1, 0.1, "add-remove", "f"), "accountant='f'"),
-        (lambda: acc.paper_sensitivity(10, -0.1, 1, 1.0), "step_size=-0.1"),
-        (lambda: acc.paper_sigma(1.0, 0.0, 0.1), "epsilon=0"),
-        (lambda: acc.paper_round_epsilon(1, 1, 1, 10, 5, 4, 1), "participants=5 <= clients=4"),
+        (lambda: sampled_epsilon(1.0, 0.0, 1, 0.1, "add-remove"), "sampling probability=0"),
+        (lambda: sampled_epsilon(1.0, 0.1, 1, 0.1, "add-remove", "f"), "accountant='f'"),
+        (lambda: paper_sensitivity(10, -0.1, 1, 1.0), "step_size=-0.1"),
+        (lambda: paper_sigma(1.0, 0.0, 0.1), "epsilon=0"),
+        (lambda: paper_round_epsilon(1, 1, 1, 10, 5, 4, 1), "participants=5 <= clients=4"),
     ],
 )
 def test_errors_name_the_value_and_the_limit(call, message):

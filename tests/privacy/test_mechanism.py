@@ -23,13 +23,11 @@ from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import (
     epsilon_of,
     gdp_delta,
-    paper_round_epsilon,
-    paper_sensitivity,
-    paper_sigma,
-    sampled_epsilon,
 )
 from fedpdm.privacy.mechanism import Mechanism, Released, no_privacy, paper, sound, sound_every_step
 from fedpdm.privacy.plan import Plan, choose_mode, plan_sound
+from fedpdm.privacy.published import paper_round_epsilon, paper_sensitivity, paper_sigma
+from fedpdm.privacy.sampling import sampled_epsilon
 from fedpdm.privacy.sensitivity import Curvature
 from fedpdm.problem import Problem, penalties, softmax
 from fedpdm.rounds import ClientResult, Setup, client_round

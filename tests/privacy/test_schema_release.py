@@ -84,6 +84,8 @@ def many() -> Table:
             "sex": rng.choice(["f", "m"], rows),
             "name": [f"person {row}" for row in range(rows)],
             "gap": [None if row % 2 else 5.0 for row in range(rows)],
+            "birds": rng.choice(["1", "2-10", "more"], rows, p=[0.6, 0.2, 0.2]),
+            "case_id": rng.integers(1000, 9999, rows).astype(float),
             "ill": rng.choice(["no", "yes"], rows),
             "site": rng.choice(["a", "b"], rows),
         }
@@ -98,6 +100,8 @@ def test_what_many_rows_share_is_found_and_names_of_people_are_not(many):
         "sex": Category(levels=["f", "m"]),
         "name": Ignored(),
         "gap": Number(low=4, high=8, missing_column=True),
+        "birds": Category(levels=["2-10", "more"]),
+        "case_id": Ignored(),
     }
     assert schema.classes == ["no", "yes"]
     assert schema.client == "site"

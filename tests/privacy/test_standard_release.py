@@ -9,11 +9,20 @@ import pytest
 from fedpdm.config import load_config
 from fedpdm.data.prepare import build_federation, prepare_rows
 from fedpdm.data.schema import Category, Number, Schema, to_toml
+from fedpdm.data.standard import Standard
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import gdp_mu
+from fedpdm.privacy.first_release import SAMPLING, combined
 from fedpdm.privacy.ledger import Ledger
-from fedpdm.privacy.standard_release import columns_of, moments_sensitivity, release_moments, row_moments, standard_from
+from fedpdm.privacy.standard_release import (
+    columns_of,
+    means_release,
+    moments_sensitivity,
+    release_moments,
+    row_moments,
+    standard_from,
+)
 from fedpdm.runs.folder import read_models
 from fedpdm.training import train
 
@@ -58,13 +67,30 @@ def test_columns_that_were_not_cut_break_the_bound_and_are_cut():
 def test_the_noise_of_the_release_is_what_its_multiplier_says():
     rng = np.random.default_rng(3)
     clients = [random_rows(rng, size) for size in (30, 200)]
-    slots, z = np.array([30.0, 200.0]), 4.0
-    exact = np.average([row_moments(rows.astype(float), NAMES).mean(axis=0) for rows in clients], axis=0, weights=slots)
+    slots, z, release = np.array([30.0, 200.0]), 4.0, means_release(NAMES)
+    shares = slots**2 / (SAMPLING * slots + z**2 * release.size)  # by precision
+    shares /= shares.sum()
+    exact = np.average([row_moments(rows.astype(float), NAMES).mean(axis=0) for rows in clients], axis=0, weights=shares)
     draws = np.array([release_moments(clients, slots, NAMES, z, seed).means for seed in range(600)]) - exact
-    expected = z * moments_sensitivity(NAMES) * 2**0.5 / 230  # the sums of all clients have the same noise
+    expected = float(np.linalg.norm(shares * z * moments_sensitivity(NAMES) / slots))
     assert release_moments(clients, slots, NAMES, z, 0).noise == pytest.approx(expected)
     assert draws.std() == pytest.approx(expected, rel=0.05)
     assert abs(draws.mean()) < 5 * expected / draws.size**0.5
+
+
+def test_no_client_makes_the_released_means_worse_than_without_it():
+    """Error of the means, sampling and noise, for clients of 20 to 20,000 rows; shares by rows are the control."""
+    sizes, z, release = np.geomspace(20, 20_000, 7), 20.0, means_release(NAMES)
+
+    def error(kept: np.ndarray, by_rows: bool) -> float:
+        sigmas = z * release.bound / kept
+        parts = np.eye(len(kept))  # the mean of unit vectors is the clients' shares
+        shares = kept / kept.sum() if by_rows else combined(release, list(parts), kept, sigmas).means
+        return float((shares**2 * (SAMPLING * release.bound**2 / kept + release.size * sigmas**2)).sum())
+
+    gains = {way: [error(np.delete(sizes, k), way) - error(sizes, way) for k in range(7)] for way in (False, True)}
+    assert min(gains[False]) > 0
+    assert min(gains[True]) < 0
 
 
 def test_without_noise_the_standard_is_that_of_the_rows():
@@ -139,3 +165,14 @@ def test_all_rows_of_a_person_together_move_the_moments_by_no_more_than_the_boun
         control = max(control, float(np.linalg.norm(rows - without)))
     assert 0.99 * bound < worst <= bound * (1 + 1e-6)
     assert control > 3 * bound
+
+
+def test_a_folded_model_has_the_shrunken_scores_and_its_bias_does_not_shrink():
+    rng = np.random.default_rng(3)
+    rows = np.column_stack([rng.random((20, 3)), np.ones(20)]).astype(np.float32)
+    model = rng.normal(size=(2, 4)).astype(np.float32)
+    standard = Standard(np.float32([0.2, 0.4, 0.6, 0.0]), np.float32([0.5, 2.0, 1.0, 2.5]), True, 0.85)
+    mapped = standard.apply(rows)
+    wanted = 0.85 * mapped[:, :-1] @ model[:, :-1].T + mapped[:, -1:] * model[:, -1]
+    np.testing.assert_allclose(standard.apply_in_use(rows) @ model.T, wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(rows @ standard.fold(model).T, wanted, rtol=1e-5, atol=1e-5)

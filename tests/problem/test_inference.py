@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
+from fedpdm.data.standard import Standard
 from fedpdm.errors import ConfigError
 from fedpdm.problem import huber, poisson, softmax, squared
 from fedpdm.problem.inference import Intervals, contrast, exact_intervals
+from fedpdm.problem.multinomial import multinomial_intervals
+from fedpdm.runs.intervals import folded
+from fedpdm.runs.saved import interval_names
 
 ROWS, TRUE = 400, np.array([0.6, -0.4, 0.0, 0.8])
 
@@ -55,6 +59,25 @@ def test_errors_of_counts_and_classes_are_those_of_statsmodels(kind):
         found = found_at(softmax(), np.stack([-best.params / 2, best.params / 2]), x, y)
         np.testing.assert_allclose(found.estimate, best.params, rtol=1e-5)
     np.testing.assert_allclose(found.errors, best.bse * few, rtol=1e-5)
+
+
+def test_intervals_of_several_classes_are_those_of_statsmodels_on_a_public_table_and_survive_standardising():
+    """Statsmodels' survey of American voters: seven parties, each against the first."""
+    data = sm.datasets.anes96.load_pandas()
+    x, y = np.column_stack([data.exog.to_numpy(float), np.ones(944)]), data.endog.to_numpy().astype(int)
+    best = sm.MNLogit(y, x).fit(disp=0, maxiter=200, tol=1e-12, cov_type="HC0")
+    start = np.random.default_rng(0).normal(size=(7, 6)) * 0.01
+    found = multinomial_intervals(start, x, y, even(944))
+    np.testing.assert_allclose(found.estimate, best.params.T.ravel(), rtol=1e-6)
+    np.testing.assert_allclose(found.errors, best.bse.T.ravel() * np.sqrt(944 / (944 - 36)), rtol=1e-6)
+
+    centre, scale = x.mean(axis=0).astype(np.float32), x.std(axis=0).astype(np.float32)
+    centre[-1], scale[-1] = 0, 1
+    standard = Standard(centre, scale, True)
+    back = folded(multinomial_intervals(start, standard.apply(x), y, even(944)), standard)
+    np.testing.assert_allclose(back.estimate, found.estimate, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(back.errors, found.errors, rtol=1e-3)
+    assert interval_names(["a", "b", "c"], ["x", "bias"]) == ["b: x", "b: bias", "c: x", "c: bias"]
 
 
 def test_coefficients_that_a_penalty_made_zero_are_left_out_and_shrinkage_is_taken_off():

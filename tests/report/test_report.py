@@ -188,7 +188,7 @@ def test_mistakes_are_named(runs, tmp_path):
 def test_the_command_says_where_the_report_is(runs, tmp_path):
     out = tmp_path / "new" / "page.html"
     command = [sys.executable, "-m", "fedpdm.cli.main", "report", *map(str, runs), "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.stdout == f"Report: {out}\n", done.stderr
     assert "sound, published" in out.read_text()
 

@@ -4,29 +4,51 @@ import contextlib
 import io
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedpdm.cli.main import app
+from fedpdm.cli.main import app, main
 from fedpdm.config import load_config
 from fedpdm.errors import UserError
 from fedpdm.runs.check import check_run
 from fedpdm.runs.folder import RunFolder, atomic_write
+from fedpdm.runs.integrity import read_sealed, sealed
 from fedpdm.runs.saved import plain_cell
 from fedpdm.runs.train import train
 
-SETTINGS = ["data.name=digits", "data.clients=6", "rounds.participants=3", "rounds.total=2", "metrics.diagnose_every=1"]
-ROWS = "digits.csv"
+SETTINGS = ["data.clients=4", "data.partition=iid", "data.label=sick", "data.features=raw", "data.basis=none"]
+SETTINGS += [
+    "rounds.participants=2",
+    "rounds.total=2",
+    "metrics.diagnose_every=1",
+    "local.steps=2",
+    "compression.values=float32",
+]
+ROWS = "rows.csv"
+SCHEMA = """label = "sick"
+classes = ["no", "yes"]
+[columns.age]
+kind = "number"
+low = 0
+high = 90
+[columns.town]
+kind = "category"
+levels = ["b"]
+baseline = "a"
+"""
 COMMANDS = {
     "report": ["report", "RUN", "--out", "OUT"],
     "predict": ["predict", "RUN", ROWS],
     "export": ["export", "RUN"],
     "resume": ["run", "--resume", "RUN", "--quiet"],
     "check": ["check", "RUN"],
+    "spent": ["privacy", "spent", "RUN"],
 }
 READS = {"manifest.json", "metrics.jsonl", "model.safetensors", "summary.json", "clients.json", "SHA256SUMS"}
+READS |= {"schema.toml", "checkpoint.safetensors", "ledger.sqlite"}
 
 
 def flip(content: bytes, place: float) -> bytes:
@@ -52,15 +74,14 @@ DAMAGE = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    """A finished run of digits, and rows to predict."""
+    """A finished private run on a table, with every file that a simulation writes, and rows to predict."""
     folder = tmp_path_factory.mktemp("matrix")
-    train(load_config("plain", SETTINGS), folder / "run", progress=False)
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    names = [str(name) for name in digits.feature_names]
-    lines = [",".join(names), *(",".join(str(value) for value in row) for row in digits.data[:3])]
+    random = np.random.default_rng(0)
+    lines = ["age,town,sick", *(f"{random.integers(90)},{'ab'[i % 2]},{['no', 'yes'][i % 3 == 0]}" for i in range(60))]
     (folder / ROWS).write_text("\n".join(lines) + "\n")
+    (folder / "given.toml").write_text(SCHEMA)
+    where = [f"data.name={folder / ROWS}", f"data.schema_file={folder / 'given.toml'}"]
+    train(load_config("demo", [*SETTINGS, *where]), folder / "run", progress=False)
     return folder / "run"
 
 
@@ -90,8 +111,60 @@ def test_every_damage_is_one_line_or_changes_nothing(file, run, tmp_path):
             said, error = call(command, copy, rows)
             assert "\n" not in error, (kind, command)
             if not error:  # then the answer must be that of the whole run
-                assert said.replace(str(copy), str(run)) == whole[command][0], (kind, command)
-        assert any(finding.fault for finding in check_run(copy)), kind
+                said = said.replace(str(copy), str(run)).replace(str(copy.parent), str(run.parent))
+                assert said == whole[command][0], (kind, command)
+        if file != "ledger.sqlite":  # a database has bytes that mean nothing; its entries have hashes
+            assert any(finding.fault for finding in check_run(copy)), kind
+
+
+def test_a_sealed_table_is_whole_or_refused(tmp_path):
+    """What a server keeps about its clients: keys, rosters, means, curvatures. Every damage, and every flipped bit."""
+    path, table = tmp_path / "keys.json", {"0": "a1", "1": [0.5, -1e-7]}
+    path.write_bytes(whole := sealed(table))
+    assert read_sealed(path, "take it from a backup") == table
+    flipped = [
+        bytes([*whole[:place], whole[place] ^ 1 << bit, *whole[place + 1 :]]) for place in range(len(whole)) for bit in (0, 4)
+    ]
+    for content in [*(damage(whole) for damage in DAMAGE.values()), *flipped]:
+        path.write_bytes(content)
+        with contextlib.suppress(UserError):
+            assert read_sealed(path, "take it from a backup") == table, content
+
+
+def test_a_run_under_way_goes_on_from_a_whole_checkpoint_alone(run, tmp_path):
+    for kind, damage in DAMAGE.items():
+        copy = tmp_path / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(run, copy)
+        for name in ("summary.json", "SHA256SUMS", "model.safetensors"):
+            (copy / name).unlink()
+        (copy / "checkpoint.safetensors").write_bytes(damage((run / "checkpoint.safetensors").read_bytes()))
+        _, error = call("resume", copy, run.parent / ROWS)
+        assert "checkpoint.safetensors is broken" in error, kind
+        assert "\n" not in error
+
+
+def test_what_the_machine_does_not_allow_is_one_line(run, tmp_path, monkeypatch, capsys):
+    """Another user's folder, and a program that cannot write: as a user without rights."""
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    for path in [*copy.iterdir(), copy]:
+        path.chmod(0)
+    user = os.geteuid()
+    for command in ("report", "predict", "export", "check", "spent", "resume"):
+        words = {"RUN": str(copy), "OUT": str(tmp_path / "report.html"), ROWS: str(run.parent / ROWS)}
+        monkeypatch.setattr(sys, "argv", ["fedpdm", *(words.get(word, word) for word in COMMANDS[command])])
+        if user == 0:
+            os.seteuid(65534)
+        try:
+            with pytest.raises(SystemExit) as ended:
+                main()
+        finally:
+            os.seteuid(user)
+        said = capsys.readouterr()
+        assert ended.value.code == 2, (command, said)
+        assert len(said.err.strip().splitlines()) == 1, (command, said)
+        assert "ermission denied" in said.err, (command, said)
 
 
 def test_a_checkpoint_with_any_bit_flipped_is_refused(tmp_path):

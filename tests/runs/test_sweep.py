@@ -1,6 +1,7 @@
 """A sweep has the results of single runs, stores finished ones, and survives a crash."""
 
 import json
+import re
 
 import pytest
 
@@ -33,13 +34,16 @@ def test_results_are_those_of_single_runs_and_are_not_computed_twice(tmp_path):
     assert store.read_bytes() == before
 
 
-def test_a_line_that_a_crash_cut_off_is_run_again(tmp_path):
+def test_a_line_that_was_cut_off_or_changed_is_run_again(tmp_path):
     store = tmp_path / "cells.jsonl"
     results = run_sweep(configs(), store)
-    store.write_bytes(store.read_bytes()[:-40])
-    assert [r["last"] for r in run_sweep(configs(), store)] == [r["last"] for r in results]
-    whole = [line for line in store.read_text().splitlines() if line.endswith("}")]
-    assert {json.loads(line)["seed"] for line in whole} == {0, 1}
+    whole = store.read_bytes()
+    changed = re.sub(rb'"last": 0\.(\d)', lambda found: b'"last": 0.%d' % (9 - int(found[1])), whole, count=1)
+    for damaged in (whole[:-40], changed, b"\xff\n[]\n" + b"[" * 100_000):
+        store.write_bytes(damaged)
+        assert [r["last"] for r in run_sweep(configs(), store)] == [r["last"] for r in results]
+        good = [line for line in store.read_bytes().splitlines() if line.startswith(b"{") and line.endswith(b"}")]
+        assert {json.loads(line)["seed"] for line in good} == {0, 1}
 
 
 def test_a_run_that_diverges_is_said_and_does_not_stop_the_others(tmp_path):

@@ -17,7 +17,7 @@ SMALL = ["data.name=digits", "data.clients=10", "rounds.participants=4", "rounds
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     settings = [part for setting in SMALL for part in ("--set", setting)]
     command = [sys.executable, "-m", "fedpdm.cli.main", "run", "plain", *settings, "--out", "run", "--quiet", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder)
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=folder)
 
 
 def measured(folder: Path) -> list[dict]:
@@ -53,7 +53,7 @@ def test_mlflow_gets_settings_rounds_and_results(tmp_path):
         "h = c.get_metric_history(r.info.run_id, 'test_accuracy'); "
         "print(json.dumps([r.info.status, r.data.params['rounds.total'], {m.step: m.value for m in h}, r.data.metrics]))"
     )
-    answer = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    answer = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, cwd=tmp_path, timeout=900)
     status, rounds, history, final = json.loads(answer.stdout)
     assert (status, rounds) == ("FINISHED", "4")
     assert history == {str(row["round"]): row["test_accuracy"] for row in measured(tmp_path)}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sum_kit import STEPS, Cohort, cohort, exact, shares_of
 
 from fedpdm.secure_sums.keys import mask
-from fedpdm.secure_sums.member import Member, agreement_statement
+from fedpdm.secure_sums.member import KEY_BYTES, Member, agreement_statement, keys_statement
 from fedpdm.secure_sums.messages import KINDS, ProtocolError, pack, pack_numbers, unpack, unpack_numbers
 from fedpdm.secure_sums.server import SumServer
 from fedpdm.secure_sums.shamir import PIECE_BYTES, combine
@@ -52,6 +52,39 @@ def test_below_the_threshold_the_sum_stays_closed(step):
     run = Cohort(identities, terms, approval, shares_of(terms), {1: step, 4: step})
     with pytest.raises(ProtocolError, match="stays closed"):
         run.run()
+
+
+def test_a_member_keeps_only_the_secrets_that_its_next_step_needs():
+    """A process ends after every message, so what it saves is what a thief of the disk finds."""
+    identities, terms, approval = cohort()
+    run = Cohort(identities, terms, approval, shares_of(terms))
+    secrets = {
+        m: [secret.hex() for secret in (one._mask_key.private_bytes_raw(), one._seal_key.private_bytes_raw(), one._seed)]
+        for m, one in run.members.items()
+    }
+    found, pieces = [], []
+    for step in (run.advertise, run.share_pieces, run.send_masked, run.agree, run.reveal):
+        step()
+        for m, one in run.members.items():
+            saved = one.save()
+            run.members[m] = Member.restore(identities[m - 1], approval, terms, saved)
+        found.append(sum(secret.encode() in saved for secret in secrets[m]))
+        pieces.append(b"pieces" in saved)
+    assert run.server.open().tolist() == exact(terms, run.shares, run.shares)
+    assert found == [3, 3, 0, 0, 0]
+    assert pieces == [False, True, True, True, False]
+
+
+def test_a_member_whose_step_failed_keeps_no_secret():
+    identities, terms, approval = cohort()
+    run = Cohort(identities, terms, approval, shares_of(terms))
+    run.advertise()
+    run.share_pieces()
+    one = run.members[1]
+    secrets = [one._mask_key.private_bytes_raw().hex(), one._seed.hex(), one._pieces[1].hex()]
+    with pytest.raises(ProtocolError):
+        one.masked(b"no message", lambda: run.shares[1])
+    assert not any(secret.encode() in one.save() for secret in secrets)
 
 
 def test_a_masked_share_is_not_the_share_and_never_the_same_twice():
@@ -171,6 +204,36 @@ def test_keys_must_be_signed_for_these_very_terms():
             SumServer(terms).take_keys(2, replayed)
 
 
+def test_members_that_were_shown_different_rosters_share_no_sum():
+    """A policy may approve more members than a sum has: a server that shows each member another roster gets no further."""
+    identities, terms, approval = cohort(members=6, colluding=0, dropouts=1)
+    approval = dataclasses.replace(approval, size=5)
+    rosters = [dataclasses.replace(terms, roster=terms.roster[a:b], least=4) for a, b in ((0, 5), (1, 6))]
+    one, other = (Member(identities[n], approval, roster) for n, roster in zip((1, 2), rosters, strict=True))
+    numbers = pack_numbers([1, 2, 3, 4])
+    others = [Member(identities[n], approval, rosters[0]).advertise() for n in (0, 3)]
+    with pytest.raises(ProtocolError, match="does not hold"):
+        one.pieces(pack("all-keys", [numbers, others[0], one.advertise(), other.advertise(), others[1]]))
+
+
+@pytest.mark.parametrize("step", STEPS[1:])
+def test_messages_of_an_earlier_round_are_worth_nothing_in_the_next(step):
+    """The same members, one round later: what the server holds from before opens nothing, and nothing is signed for it."""
+    identities, terms, approval = cohort()
+    old = Cohort(identities, terms, approval, shares_of(terms))
+    old.run()
+    run = Cohort(identities, dataclasses.replace(terms, round=terms.round + 1), approval, shares_of(terms))
+    for name in ("advertise", "share_pieces", "send_masked", "agree")[: STEPS.index(step)]:
+        getattr(run, name)()
+    if step == "agree":  # this list says who is in the sum, and nothing else: the signature under it is of this round
+        message = unpack("agreement", run.members[1].agree(old.server.survivors_list()), 1)[0]
+        with pytest.raises(ProtocolError, match="does not hold"):
+            old.server.take_agreement(1, pack("agreement", [message]))
+        return
+    with pytest.raises(ProtocolError, match=r"does not hold|another sum"):
+        CALLS[step](run, MESSAGES[step](old))
+
+
 def test_pieces_of_another_sum_are_not_accepted():
     one = ready("masked", words=3)
     other = ready("masked", words=3)
@@ -187,6 +250,22 @@ def test_no_share_leaves_before_all_is_checked():
     with pytest.raises(ProtocolError, match="at least 3"):
         run.members[1].masked(message, lambda: asked.append(1) or run.shares[1])
     with pytest.raises(ProtocolError, match="Step 3"):  # and there is no second try
+        run.members[1].masked(run.server.pieces_for(1), lambda: asked.append(1) or run.shares[1])
+    assert asked == []
+
+
+def test_a_key_that_nobody_can_agree_with_costs_nobody_a_release():
+    """A member of the server's sends a point of small order as its mask key: the others stop before they make their shares."""
+    identities, terms, approval = cohort()
+    run, asked = Cohort(identities, terms, approval, shares_of(terms)), []
+    run.advertise()
+    keys = unpack("keys", run.server._signed[5], 2)[0][:KEY_BYTES] + bytes(KEY_BYTES)
+    forged = pack("keys", [keys, identities[4].sign(keys_statement(terms.context(), keys))])
+    with pytest.raises(ProtocolError, match="not valid for key agreement"):
+        SumServer(terms).take_keys(5, forged)  # an honest server drops that member
+    run.server._signed[5] = forged
+    run.share_pieces()
+    with pytest.raises(ProtocolError, match="not valid for key agreement"):
         run.members[1].masked(run.server.pieces_for(1), lambda: asked.append(1) or run.shares[1])
     assert asked == []
 

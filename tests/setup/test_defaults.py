@@ -11,6 +11,7 @@ from fedpdm.cli.privacy import privacy_app
 from fedpdm.config import load_config
 from fedpdm.data import federation_from_arrays
 from fedpdm.privacy.accounting import gdp_mu
+from fedpdm.problem.regression import squared
 from fedpdm.setup.defaults import ENOUGH, RARE, Sizes, rule, signal, verdict, weighed
 from fedpdm.setup.resolve import resolve
 from fedpdm.setup.shares import precisions
@@ -19,21 +20,22 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results" / "benchmarks"
 SIZES = np.geomspace(20, 20_000, 12)
 
 
-def variance(sizes, weights, coordinates, mu):
+def variance(sizes, weights, coordinates, mu, sampling):
     """Of the weighted mean of clients' mean gradients: of the rows, and of the noise, in units of C^2."""
     shares = weights / weights.sum()
-    return float(np.sum(shares**2 * (1 / sizes + coordinates / (mu * sizes) ** 2)))
+    return float(np.sum(shares**2 * (sampling / sizes + coordinates / (mu * sizes) ** 2)))
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
-def test_by_precision_no_client_is_better_left_out_and_by_rows_small_ones_are(epsilon):
+@pytest.mark.parametrize("sampling", [0.15, 0.25, 1.0])  # the true variance of a row over the square of its bound
+def test_by_precision_no_client_is_better_left_out_and_by_rows_small_ones_are(epsilon, sampling):
     mu, coordinates = gdp_mu(epsilon, 1e-5), 60
     worse = []
     for place in range(len(SIZES)):
         rest = np.delete(SIZES, place)
-        with_it, without = (variance(s, precisions(s, coordinates, mu), coordinates, mu) for s in (SIZES, rest))
+        with_it, without = (variance(s, precisions(s, coordinates, mu), coordinates, mu, sampling) for s in (SIZES, rest))
         assert with_it < without
-        worse.append(variance(SIZES, SIZES, coordinates, mu) > variance(rest, rest, coordinates, mu))
+        worse.append(variance(SIZES, SIZES, coordinates, mu, sampling) > variance(rest, rest, coordinates, mu, sampling))
     assert worse[0]  # the control: counted by rows, the client of 20 rows adds more noise than it tells
     assert not worse[-1]
 
@@ -113,3 +115,19 @@ def test_the_command_line_plans_for_a_table():
 def test_persons_at_several_clients_share_the_budget():
     sizes = Sizes(np.full(10, 500.0), 20)
     assert signal(sizes, 1.0, 1e-5, clients_per_unit=4) < 0.55 * signal(sizes, 1.0, 1e-5)
+
+
+def test_weights_shrink_in_use_where_the_signal_is_large_and_labels_are_classes():
+    assert rule(100.0)["data"]["standard_shrink"] == 0.85
+    assert rule(20.0)["data"]["standard_shrink"] == 1.0
+    assert rule(100.0, squared(clip=0.1))["data"]["standard_shrink"] == 1.0
+
+
+def test_a_cohort_counts_as_one_client_in_the_rule():
+    rng = np.random.default_rng(0)
+    arrays = [(rng.random((80, 5)), rng.integers(0, 2, 80)) for _ in range(10)]
+    federation = federation_from_arrays(arrays, *arrays[0])
+    more = ["data.clients=10", "privacy.trust=cohorts"]
+    alone, together = (resolve(load_config("private-table", given), federation) for given in (more[:1], more))
+    wanted = rule(signal(Sizes(np.array([800.0]), 5), 1.0, 1e-5))
+    assert together.rounds.total == wanted["rounds"]["total"] > alone.rounds.total

@@ -6,12 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy import stats
 
 from fedpdm.config import load_config
 from fedpdm.errors import ConfigError
-from fedpdm.studies.compare import comparison_configs, epsilon_so_far, table_lines
+from fedpdm.studies.compare import compare, comparison_configs, epsilon_so_far, table_lines
 from fedpdm.studies.paper.verdicts import verdict_lines, write_study
 from fedpdm.studies.statistics import Interval, t_interval, trend, verdict
 
@@ -21,7 +22,7 @@ SOUND = ["rounds.sampling=cycle", "local.batch_size=0", "privacy.mechanism=sound
 
 def fedpdm(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fedpdm.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=cwd)
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=cwd)
 
 
 def test_compare_end_to_end_and_a_second_call_runs_nothing(tmp_path):
@@ -43,6 +44,26 @@ def test_compare_end_to_end_and_a_second_call_runs_nothing(tmp_path):
     low, high = stats.t.interval(0.95, 1, sum(accuracies) / 2, stats.sem(accuracies))
     assert (rows[0]["low"], rows[0]["high"]) == pytest.approx((low, high), abs=1e-4)
     assert (rows[0]["mechanism"], rows[0]["epsilon"], rows[0]["relation"]) == ("sound", 2.0, "add-remove")
+
+
+def test_algorithms_are_compared_on_a_number_and_on_a_time(tmp_path):
+    """In one process: the command above is tested end to end."""
+    rng = np.random.default_rng(0)
+    columns = {"x": rng.random(300), "y": rng.exponential(3, 300).round(2), "seen": rng.integers(0, 2, 300)}
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join([",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]))
+    data = [f"data.name={json.dumps(str(table))}", "data.label=y", "data.clients=3", "data.partition=iid", "problem.loss=auto"]
+    small = [*data, "rounds.participants=3", "rounds.total=3", "local.batch_size=0", "local.step_size=0.5"]
+    found = compare("plain", ["fedavg", "fedpdm"], 1, tmp_path / "number", small, show_progress=False)
+    assert found.rows[0]["loss"] > 0
+    assert found.rows[0]["mae"] > 1
+    assert "accuracy" not in found.rows[0]
+    head, *lines = table_lines(found.rows)
+    assert all(word in head for word in ("test loss, 95 % interval", "R2", "mae"))
+    assert lines[0].startswith("fedavg")
+    times = compare("plain", ["fedavg"], 1, tmp_path / "time", [*small, "data.event_column=seen"], show_progress=False)
+    assert 0 <= times.rows[0]["concordance"] <= 1
+    assert "Concordance" in table_lines(times.rows)[0]
 
 
 def test_what_the_user_says_about_measuring_counts():

@@ -25,6 +25,8 @@ def job_epsilon(job: Job) -> float | None:
     releases = [plan.cost_multiplier()] * plan.participations
     if plan.standard_multiplier:
         releases.append(plan.standard_cost_multiplier())
+    if plan.interval_multiplier:
+        releases.append(plan.interval_cost_multiplier())
     if job.evaluation is not None:
         releases += [job.evaluation.cost_multiplier(config)] * len(job.evaluation.rounds(config.rounds.total))
     return gdp_epsilon(compose_gdp(effective_multiplier(z, plan.relation) for z in releases), plan.delta)

@@ -13,6 +13,8 @@ from fedpdm.config import Config, load_config, validate
 from fedpdm.config import to_toml as config_toml
 from fedpdm.config.conditions import TABLE_KEYS
 from fedpdm.data.datasets import DATASETS
+from fedpdm.data.encoders import add_encoder, encoder_file, encoder_of, with_encoder_pinned
+from fedpdm.data.features import options_of
 from fedpdm.data.schema import Schema, read_schema, to_toml
 from fedpdm.engines.flower.job import Evaluation, Job, job_toml, make_job, read_job
 from fedpdm.engines.flower.job_schema import check_table
@@ -44,11 +46,11 @@ take = "approved"              # jobs that `fedpdm flower approve` has stored; "
 [allow]
 algorithms = ["{algorithm}"]
 mechanisms = ["{mechanism}"]       # "none" would let messages leave without any privacy
-noise = ["{noise}"]             # "simulation" would protect nothing
+noise = ["{noise}"]             # "simulation" would protect nothing{encoders}
 
 [limits]
 noise_multiplier_min = {least_noise}     # smallest noise over the sensitivity, per participation
-participations_max = {participations}        # in one job{standard}
+participations_max = {participations}        # in one job{standard}{intervals}
 steps_max = {steps}
 step_size_max = {step_size}
 """
@@ -62,6 +64,7 @@ dropouts = {dropouts}
 """
 
 
+INTERVALS = "\ninterval_noise_multiplier_min = {:.3g}     # the same of gradients and curvature after training"
 STANDARD = "\nstandard_noise_multiplier_min = {:.3g}     # the same of the means and deviations before training"
 
 
@@ -103,6 +106,9 @@ def job_from(
         The job.
     """
     config, table = _read_source(source, settings)
+    config = with_encoder_pinned(config)
+    if digest := encoder_of(config):  # a job names no path: server and nodes find the file by its digest
+        add_encoder(encoder_file(options_of(config.data)["encoder"], digest))
     table = read_schema(schema) if schema else table
     if (earlier := Path(source) / "job.toml").is_file():  # the folder of a run that was deployed
         before = read_job(earlier)
@@ -132,7 +138,8 @@ def job_from(
     config = with_loss(config, plain.target.kind if plain.target else "classes")
     each = slots if len(slots) > 1 else [slots[0]] * config.data.clients
     sizes = Sizes(np.array(each, float), len(plain.feature_names), len(plain.outputs))
-    others |= {"unit_rows": unit_rows or 1, "table": plain.model_dump()}
+    rows = plain.target.bands if plain.target and plain.target.event else unit_rows or 1
+    others |= {"unit_rows": rows, "table": plain.model_dump()}
     return make_job(_for_nodes(by_rule(config, sizes)), max(slots), plain.outputs, plain.feature_names, **others)
 
 
@@ -161,6 +168,8 @@ def _for_nodes(config: Config) -> Config:
     """Return the settings of a simulation without its file, its schema and its partition, which only a simulation needs."""
     values = config.model_dump()
     values["data"] |= dict.fromkeys(TABLE_KEYS) | {"name": "own", "partition": "iid"}
+    if config.data.features == "onnx":  # the nodes find the file by its digest
+        values["data"]["encoder"] = Path(values["data"]["encoder"]).name
     values["privacy"]["defaults"] = "given"
     return validate(values)
 
@@ -232,8 +241,10 @@ def policy_for(job: Job, keys: Sequence[str] = ()) -> str:
         algorithm=config.algorithm.name,
         mechanism=privacy.mechanism,
         noise=job.noise,
+        encoders=f'\nencoders = ["{encoder}"]  # SHA-256 of public encoders' if (encoder := encoder_of(config)) else "",
         least_noise=f"{0.99 * plan.cost_multiplier():.3g}" if plan else "1.0",
         standard=STANDARD.format(0.99 * plan.standard_cost_multiplier()) if plan and plan.standard_multiplier else "",
+        intervals=INTERVALS.format(0.99 * plan.interval_cost_multiplier()) if plan and plan.interval_multiplier else "",
         participations=plan.participations if plan else config.rounds.total,
         steps=config.local.steps,
         step_size=float(config.local.step_size),

@@ -16,9 +16,11 @@ import tomlkit
 from pydantic import Field, ValidationError, model_validator
 
 from fedpdm.choices import is_table
-from fedpdm.choices.words import DRAWINGS, Noise
+from fedpdm.choices.words import DRAWINGS, PRIVATE_BASIS, Noise
 from fedpdm.config import Config, Section
 from fedpdm.config.keys import dotted
+from fedpdm.data.basis_files import is_pinned
+from fedpdm.data.encoders import encoder_of
 from fedpdm.data.features import make_map, options_of
 from fedpdm.data.schema import Schema
 from fedpdm.engines.flower.job_evaluation import Evaluation
@@ -26,14 +28,19 @@ from fedpdm.engines.flower.job_schema import digest_of
 from fedpdm.engines.flower.protocol import LONGEST_OFFER
 from fedpdm.engines.flower.setting import check_bounds, deployed_setup
 from fedpdm.errors import ConfigError
+from fedpdm.privacy.basis_release import basis_release
+from fedpdm.privacy.first_release import FirstRelease
+from fedpdm.privacy.interval_release import LEAST_CLIENTS
 from fedpdm.privacy.plan import Plan
+from fedpdm.privacy.standard_release import means_release
 from fedpdm.rounds import Setup
 from fedpdm.setup.resolve import resolve, with_loss
 
-__all__ = ["Evaluation", "Job", "make_job", "parse_job", "read_job", "job_toml"]
+__all__ = ["Evaluation", "Job", "make_job", "parse_job", "read_job", "job_toml", "check_size"]
 
 MOST_SLOTS = 10_000_000
 HEAVIEST = 1e3  # weight of a class
+MOST_FEATURES = 1000  # of a model with intervals: its curvature has a number for every pair
 DEEPEST_KEY = 20
 # A key of n parts costs tomllib n^2 of time and memory: 40 kilobytes of a.a.a took half a minute. Linear in the text.
 _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
@@ -52,7 +59,10 @@ class Job(Section):
         default_factory=list, description="the same for client 0, 1, ..., where they differ; slots is then the largest"
     )
     unit_rows: int = Field(
-        default=1, ge=1, le=10_000, description="most rows of one person, if the table names persons; more are left out"
+        default=1,
+        ge=1,
+        le=10_000,
+        description="most rows of one person, if the table names persons; more are left out. Of a time: its bands",
     )
     classes: list[str] = Field(
         min_length=1, max_length=10_000, description="names of the labels 0, 1, ...; or of the one number to learn"
@@ -66,19 +76,20 @@ class Job(Section):
     def _fits_together(self) -> Self:
         if is_table(self.settings.data.name):
             raise ValueError(f"data.name={self.settings.data.name} is a file, but a node reads only its own data-path")
-        if self.settings.data.basis not in ("none", "auto", *DRAWINGS):
+        basis = self.settings.data.basis
+        if basis not in ("none", "auto", PRIVATE_BASIS, *DRAWINGS) and not is_pinned(basis):
             raise ValueError(
-                f"data.basis={self.settings.data.basis} is a file, and a job contains no files: use one of the drawings"
+                f"data.basis={basis} is a file, and a job contains no files: `fedpdm data basis` stores it under its digest"
             )
+        if self.settings.data.features == "onnx" and not re.fullmatch(r"[0-9a-f]{64}", encoder_of(self.settings)):
+            raise ValueError("data.encoder_digest must be the SHA-256 of the encoder, 64 digits: all nodes use the same file")
         if self.numeric != (self.table is not None and self.table.target is not None):
             raise ValueError("one class stands for a number, whose bounds are in [table.target]: there must be both or neither")
-        if self.table is not None and self.table.target is not None and self.table.target.event:
-            raise ValueError("a time to an event is for simulation yet: a node reads one row per example")
+        if self.kind == "time" and self.settings.privacy.trust == "cohorts":
+            raise ValueError('a time to an event is not for deployed cohorts yet: set privacy.trust="local"')
         if self.settings.problem.loss == "auto":
             raise ValueError("problem.loss=auto is for simulation: a job names its loss")
-        with_loss(self.settings, "number" if self.numeric else "classes")
-        if self.numeric and self.evaluation is not None:
-            raise ValueError("[evaluation] counts right and wrong classes: it is not for a label that is a number")
+        with_loss(self.settings, self.kind)
         if self.table is not None and (tuple(self.classes), tuple(self.features)) != (
             self.table.outputs,
             self.table.feature_names,
@@ -92,21 +103,58 @@ class Job(Section):
             )
         if self.evaluation is not None and self.settings.privacy.mechanism != "sound":
             raise ValueError('[evaluation] needs privacy.mechanism="sound": its counts are noised like every other release')
+        if self.settings.metrics.intervals and self.settings.privacy.mechanism == "sound":
+            self._check_intervals()
         if self.client_slots and (len(self.client_slots), max(self.client_slots)) != (self.settings.data.clients, self.slots):
             raise ValueError(
                 f"client_slots has {len(self.client_slots)} numbers, the largest {max(self.client_slots)}: give one for each "
                 f"of the {self.settings.data.clients} clients, and the largest as slots={self.slots}"
             )
-        if self.unit_rows > 1 and self.unit is None:
+        if self.kind == "time" and self.unit_rows != self._bands:
+            raise ValueError(
+                f"unit_rows={self.unit_rows} must be the {self._bands} bands of the time: a subject has a row in each"
+            )
+        if self.unit_rows > 1 and not self.weighted:
             raise ValueError(f"unit_rows={self.unit_rows} is for a table whose schema names a unit_column")
         if self.settings.data.standardise and (self.table is None or self.settings.data.features != "raw"):
             raise ValueError('data.standardise=true needs the schema of a table and data.features="raw"')
         return self
 
+    def _check_intervals(self) -> None:
+        clients, classes = self.settings.data.clients, len(self.classes)
+        if clients < LEAST_CLIENTS or classes > 2 or self.settings.privacy.trust == "cohorts":
+            raise ValueError(
+                "metrics.intervals=true needs a number, a time or two classes, the spread between at least "
+                f'{LEAST_CLIENTS} clients, and privacy.trust="local" (with sums over cohorts they exist in simulation only); '
+                f"there are {classes} classes and {clients} clients: set metrics.intervals=false"
+            )
+        if self.settings.data.basis == PRIVATE_BASIS:
+            raise ValueError(
+                f"metrics.intervals=true does not go with data.basis={PRIVATE_BASIS}: set one of them to another value"
+            )
+        if len(self.features) > MOST_FEATURES:
+            raise ValueError(
+                f"{len(self.features)} columns are too many for intervals, {MOST_FEATURES} at most: set them to false"
+            )
+
     @property
     def numeric(self) -> bool:
         """Whether the label is a number."""
         return len(self.classes) == 1
+
+    @property
+    def kind(self) -> str:
+        """What the label is: "classes", "number" or "time"."""
+        return self.table.target.kind if self.table is not None and self.table.target is not None else "classes"
+
+    @property
+    def _bands(self) -> int:
+        return self.table.target.bands if self.table is not None and self.table.target is not None else 1
+
+    @property
+    def weighted(self) -> bool:
+        """Whether a slot holds several rows with weights: those of a person, or the bands of a subject's time."""
+        return self.unit is not None or self.kind == "time"
 
     @property
     def unit(self) -> str | None:
@@ -135,7 +183,7 @@ class Job(Section):
     def setup(self) -> tuple[Setup, Plan | None]:
         """Problem, algorithm, local work and mechanism, for the public number of slots."""
         by_sums = self.settings.privacy.trust == "cohorts"
-        dimension = len(self.classes) * self.width if by_sums else 0
+        dimension = self.shape[0] * self.shape[1] if by_sums else 0
         return deployed_setup(self.config, min(self.all_slots), dimension, self.unit)
 
     @cached_property
@@ -160,14 +208,25 @@ class Job(Section):
         data = self.settings.data
         if data.features == "fourier":
             return options_of(data)["fourier_count"] + 1
+        if data.features == "onnx":  # its own width is known when its file is read, which a policy must allow first
+            return len(self.features)
         if data.features != "raw" and data.basis != "none":
             return max(data.basis_size + 1, len(self.features))
         return len(self.feature_names)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Classes and columns of the model: from the job, never from a node."""
-        return len(self.classes), self.width
+        """Classes and columns of the model in training: from the job, never from a node."""
+        data = self.settings.data
+        return len(self.classes), min(self.width, data.basis_size) if data.basis == PRIVATE_BASIS else self.width
+
+    @cached_property
+    def first_release(self) -> FirstRelease | None:
+        """What every client releases before training, if anything."""
+        if self.settings.data.basis == PRIVATE_BASIS:
+            return basis_release(self.width, 1.0, self.shape[1])
+        data = self.settings.data
+        return means_release(self.features, data.standard_shrink) if data.standardise else None
 
 
 def make_job(config: Config, slots: int, classes: Sequence[str], features: Sequence[str], **others: Any) -> Job:
@@ -259,11 +318,29 @@ def _checked(values: dict[str, Any], name: str) -> Job:
         wrong = "; ".join(f"{dotted(e['loc'])}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()[:5])
         raise ConfigError(f"{name} does not fit: {wrong}.") from None
     check_bounds(job.settings)
-    if (numbers := job.slots * job.unit_rows * job.widest) > MOST_NUMBERS:
-        raise ConfigError(
-            f"{name}: {job.slots} slots of {job.unit_rows} x {job.widest} numbers are {numbers}; a node holds {MOST_NUMBERS}."
-        )
+    if job.settings.data.basis == PRIVATE_BASIS:
+        assert job.first_release is not None  # refuses too many features
+    check_size(job, job.widest, name)
     return job
+
+
+def check_size(job: Job, width: int, name: str = "the job") -> None:
+    """Refuse a job whose rows take more memory than a node may use.
+
+    Parameters
+    ----------
+    job, width, name
+        The job, its columns, and its name in messages.
+
+    Raises
+    ------
+    ConfigError
+        With the numbers.
+    """
+    if (numbers := job.slots * job.unit_rows * width) > MOST_NUMBERS:
+        raise ConfigError(
+            f"{name}: {job.slots} slots of {job.unit_rows} x {width} numbers are {numbers}; a node holds {MOST_NUMBERS}."
+        )
 
 
 def job_toml(job: Job) -> str:

@@ -1,20 +1,32 @@
 """The evaluation in a job: how often clients are asked for noised counts, on which rows, and its cost."""
 
+from typing import TYPE_CHECKING
+
+import numpy as np
 from pydantic import Field
 
 from fedpdm.config import Config, Section
+from fedpdm.metrics import TIME_SENSITIVITY, count, sums_sensitivity, sums_size, vector_of
 from fedpdm.privacy.accounting import noise_multiplier_for
+from fedpdm.privacy.evaluation import SENSITIVITY
+from fedpdm.problem.losses import Loss
 
-__all__ = ["Evaluation"]
+if TYPE_CHECKING:
+    from fedpdm.engines.flower.job import Job
+
+__all__ = ["Evaluation", "tally_sensitivity", "tally_size"]
 
 
 class Evaluation(Section):
-    """The clients' evaluation of the model: noised counts over rows that they hold out."""
+    """The clients' evaluation of the model: noised counts, or sums of a number, over rows that they hold out."""
 
     share: float = Field(default=0.2, gt=0, lt=1, description="share of every client's rows that is held out for it")
     every: int = Field(default=0, ge=0, description="rounds between two evaluations; 0: one, after the last round")
     epsilon: float = Field(gt=0, le=1000, description="the cost of all evaluations for a client, at the delta of the training")
-    bins: int = Field(default=20, ge=2, le=100, description="bins of the probabilities, for AUC and calibration curve")
+    bins: int = Field(default=20, ge=2, le=100, description="bins of the predictions, for AUC and calibration curve")
+    largest_error: float = Field(
+        default=1.0, ge=0.01, le=1, description="of a number: larger errors count as this share of the label's range"
+    )
 
     def rounds(self, total: int) -> list[int]:
         """Return the rounds (counted from 1) after which clients are asked."""
@@ -29,3 +41,45 @@ class Evaluation(Section):
     def cost_multiplier(self, config: Config) -> float:
         """Return the multiplier of one evaluation for a ledger: a person with rows at q clients is in q of them."""
         return self.noise_multiplier(config) / config.privacy.clients_per_unit**0.5
+
+
+def tally_sensitivity(job: "Job", loss: Loss) -> float:
+    """How far one unit moves an evaluation's vector, before noise (docs/privacy/proofs.md, Theorem H).
+
+    Parameters
+    ----------
+    job, loss
+        The job, and its loss.
+
+    Returns
+    -------
+    float
+        The bound.
+    """
+    if job.kind == "time":
+        return TIME_SENSITIVITY
+    return sums_sensitivity(loss.metrics) if job.kind == "number" else SENSITIVITY
+
+
+def tally_size(job: "Job", loss: Loss) -> int:
+    """How many numbers an evaluation has.
+
+    Parameters
+    ----------
+    job, loss
+        The job, and its loss.
+
+    Returns
+    -------
+    int
+        The size.
+    """
+    assert job.evaluation is not None
+    bins = job.evaluation.bins
+    if job.kind == "time":
+        assert job.table is not None
+        assert job.table.target is not None
+        return 3 + 2 * bins * job.table.target.bands
+    if job.kind == "number":
+        return sums_size(loss.metrics, bins)
+    return vector_of(count(np.zeros((0, len(job.classes))), np.zeros(0, int), bins=bins)).size

@@ -26,14 +26,15 @@ __all__ = [
     "Introduction",
     "Refused",
     "is_digest",
+    "statement",
     "pack",
     "unpack",
     "check_meeting",
     "check_request",
 ]
 
-PROTOCOL = 3
-TASKS = ("standardise", "train", "evaluate")
+PROTOCOL = 4
+TASKS = ("standardise", "train", "evaluate", "intervals")
 STEPS = ("advertise", "pieces", "masked", "agree", "reveal")  # of a secure sum (docs/secure-sums.md, section 6)
 LAST_ROUND = 2**31 - 2  # rounds travel as 32-bit numbers
 LONGEST_OFFER = 2**20  # characters of a job that a server offers: parsing takes 140 bytes for each
@@ -59,6 +60,7 @@ REFUSALS: dict[str, str] = {
     "clip": "This client's policy allows only a smaller clip.",
     "rounds": "This client's policy allows fewer rounds.",
     "slots": "This client's policy allows fewer slots.",
+    "intervals": "The job has no release for intervals, or it is not asked for after the last round.",
     "evaluation": "This client's policy does not allow this evaluation, or the job has none.",
     "standard": "The job does not standardise so, or the means that it does so by are missing or damaged.",
     "participations": "The job, or this client's policy, allows no further participation.",
@@ -94,6 +96,7 @@ class Meeting(NamedTuple):
 
     job: str  # the job's digest
     offer: str = ""  # the job's file, for clients that take any job within their limits
+    challenge: str = ""  # to be signed by the client's key; "": nothing is to be proved
 
 
 class Request(NamedTuple):
@@ -141,7 +144,8 @@ class Introduction(NamedTuple):
     refused: str = ""
     reason: str = ""
     version: str = __version__
-    key: str = ""  # by which it is on the rosters of secure sums; "" in other jobs
+    key: str = ""  # the client's public key: its identity, also on the rosters of secure sums
+    proof: str = ""  # its signature of `statement`
 
 
 Said = TypeVar("Said", Meeting, Request, Reply, Introduction)
@@ -166,6 +170,24 @@ def is_digest(text: str) -> bool:
     (True, False, False)
     """
     return _DIGEST.fullmatch(text) is not None
+
+
+def statement(meeting: Meeting, client: int) -> bytes:
+    """Return the text that a client signs to prove its number: of use in this meeting alone.
+
+    Parameters
+    ----------
+    meeting : Meeting
+        The question of the server.
+    client : int
+        The number of the client.
+
+    Returns
+    -------
+    bytes
+        The text.
+    """
+    return f"fedpdm: client {client} of job {meeting.job}, challenge {meeting.challenge}".encode()
 
 
 def _digest(*parts: Any) -> str:
@@ -247,6 +269,8 @@ def check_meeting(meeting: Meeting) -> None:
         raise Refused("malformed", "Expected the job to be named by its digest, 64 hexadecimal digits.")
     if not (isinstance(meeting.offer, str) and len(meeting.offer) <= LONGEST_OFFER):
         raise Refused("malformed", f"Expected an offered job of at most {LONGEST_OFFER} characters.")
+    if not (isinstance(meeting.challenge, str) and _MESSAGE.fullmatch(meeting.challenge)):
+        raise Refused("malformed", "Expected a challenge of 32 hexadecimal digits, or none.")
 
 
 def check_request(request: Request) -> None:

@@ -8,6 +8,7 @@ from fedpdm.engines.flower.protocol import Refused
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup
+from fedpdm.setup.budget import releases_first
 from fedpdm.setup.build import Crowd, loss_factory, plain_setup, with_sound_mechanism
 from fedpdm.setup.class_weights import weighted_loss
 
@@ -97,14 +98,27 @@ def deployed_setup(config: Config, examples: int, dimension: int = 0, unit: str 
             "settings",
             "algorithm.metric and rounds.tolerance need the rows of all clients in one place: set them to plain and 0.",
         )
-    if config.data.standardise and config.privacy.mechanism != "sound":
-        raise Refused("settings", "data.standardise without noise shows means of rows: set it to false, or set an epsilon.")
-    if config.privacy.trust == "cohorts" and (config.data.standardise or config.problem.weights == "rows" or unit):
+    if releases_first(config) and config.privacy.mechanism != "sound":
+        raise Refused(
+            "settings", "data.standardise or a private basis without noise shows rows: leave them out, or set an epsilon."
+        )
+    if config.privacy.trust == "cohorts" and (releases_first(config) or config.problem.weights == "rows"):
         raise Refused(
             "settings",
-            'A deployed cohort neither standardises nor knows persons or problem.weights="rows": set data.standardise=false, '
-            'data.scaling=bounded and problem.weights="clients", and take unit_column out of the schema.',
+            'A deployed cohort neither standardises, nor has a private basis, nor knows problem.weights="rows": set '
+            'data.standardise=false, data.basis=none, data.scaling=bounded and problem.weights="clients"; or set '
+            'privacy.trust="local", which has all of them (docs/secure-sums.md has the reasons).',
         )
+    if config.privacy.trust == "cohorts" and config.privacy.clients_per_unit > 1:
+        raise Refused(
+            "settings",
+            f"privacy.clients_per_unit={config.privacy.clients_per_unit}: in a deployed cohort a person has rows at one member "
+            'only, because the parts of several members add up in the sum: set it to 1, or set privacy.trust="local".',
+        )
+    if config.attack.kind != "none":
+        raise Refused("settings", "attack.kind is for simulation: set it to none, and attack.clients to 0.")
+    if config.problem.sparsity == "noise":
+        raise Refused("settings", 'problem.sparsity="noise" is for simulation: set a share or a number of weights.')
     if config.problem.penalty_by == "subgradient":
         raise Refused("settings", 'problem.penalty_by="subgradient" is for simulation: use "prox".')
     if config.privacy.clients_per_unit > 1 and unit is None:

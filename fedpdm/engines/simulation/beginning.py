@@ -9,6 +9,7 @@ from jax import Array
 from fedpdm.compression.links import first_downlink
 from fedpdm.data.federation import Federation
 from fedpdm.engines.simulation.cohorts import state_rows
+from fedpdm.engines.simulation.judging import watches
 from fedpdm.engines.simulation.measures import LINKS
 from fedpdm.engines.simulation.state import Schedule, SimulationState, initial_model, server_rows
 from fedpdm.engines.simulation.steadiness import contrasts
@@ -17,8 +18,8 @@ from fedpdm.rounds import Setup
 __all__ = ["first_model", "first_rows", "first_state"]
 
 
-def first_model(setup: Setup, federation: Federation, seed: Any) -> Array:
-    """Return the model that training begins at: the loss's own, or small random numbers.
+def first_model(setup: Setup, federation: Federation, seed: Any, scale: float) -> Array:
+    """Return the model that training begins at: the loss's own, or random numbers.
 
     Parameters
     ----------
@@ -26,6 +27,8 @@ def first_model(setup: Setup, federation: Federation, seed: Any) -> Array:
         The setup and the clients' examples.
     seed : int or Array
         The seed of the run.
+    scale : float
+        Standard deviation of the random numbers.
 
     Returns
     -------
@@ -33,15 +36,15 @@ def first_model(setup: Setup, federation: Federation, seed: Any) -> Array:
         The model.
     """
     initial = setup.problem.loss.initial
-    return initial() if initial else initial_model(seed, (federation.classes, federation.features.shape[2]))
+    return initial() if initial else initial_model(seed, (federation.classes, federation.features.shape[2]), scale)
 
 
-def first_rows(setup: Setup, federation: Federation, seed: Any) -> dict[str, Any]:
+def first_rows(setup: Setup, federation: Federation, seed: Any, scale: float) -> dict[str, Any]:
     """Return the state of one client before it takes part: see `rows_of`.
 
     Parameters
     ----------
-    setup, federation, seed
+    setup, federation, seed, scale
         As in `first_model`.
 
     Returns
@@ -49,7 +52,7 @@ def first_rows(setup: Setup, federation: Federation, seed: Any) -> dict[str, Any
     dict
         The client's state, and its rows of the server's table.
     """
-    x0, algorithm = first_model(setup, federation, seed), setup.algorithm
+    x0, algorithm = first_model(setup, federation, seed, scale), setup.algorithm
     rows = server_rows(algorithm, algorithm.init_server(x0, 1))
     return {"clients": algorithm.init_client(x0), "server": {name: table[0] for name, table in rows.items()}}
 
@@ -86,4 +89,5 @@ def first_state(setup: Setup, schedule: Schedule, clients: int, stored: bool, x0
         noise=jnp.float32(0.0),
         traffic=jnp.zeros((len(LINKS), 2), jnp.int32),
         stored=jnp.int32(0),
+        strikes=jnp.zeros(clients, jnp.int32) if watches(setup, schedule.attack) else None,
     )

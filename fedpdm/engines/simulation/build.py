@@ -9,12 +9,15 @@ import numpy as np
 from fedpdm.config import Config
 from fedpdm.data import Federation
 from fedpdm.data.prepare import radius_of
-from fedpdm.data.ragged import Ragged
+from fedpdm.data.ragged import Ragged, real_rows
 from fedpdm.engines.simulation.simulation import ReleaseLedger, Schedule, Simulation
 from fedpdm.errors import ConfigError
+from fedpdm.hostile.attacks import ON_ROWS, Attack, attackers_of, poisoned
+from fedpdm.privacy.band import Band
 from fedpdm.privacy.plan import Plan
 from fedpdm.problem.penalties import Penalty
 from fedpdm.rounds import Setup
+from fedpdm.setup.band import band_of, no_band_because
 from fedpdm.setup.build import LossFactory, build_setup
 from fedpdm.setup.resolve import resolve
 from fedpdm.setup.shares import shares_of
@@ -74,6 +77,11 @@ def resolved_simulation(
         raise ConfigError(f"metrics.threshold is for two classes, but {federation.name} has {federation.classes}: remove it.")
     federation = standardised(config, federation)
     setup, plan = build_setup(config, federation, loss, penalty)
+    attack = _attack(config, federation)
+    if attack:
+        federation = poisoned(attack, federation)
+        band, why = _band(config, setup, plan, federation)
+        setup, attack = setup._replace(band=band), attack._replace(unchecked=why)
     if plan and math.isfinite(setup.problem.loss.smoothness(1.0)):  # the bound depends on the features' norms
         federation = within_radius(federation, radius_of(config) or 1.0)
     schedule = Schedule(
@@ -86,11 +94,35 @@ def resolved_simulation(
         cohort_size=setup.privacy.sums.cohort.members if setup.privacy.sums else 0,
         fixed_cohorts=config.cohorts.members == "fixed",
         tolerance=r.tolerance,
+        newton=config.algorithm.newton and attack is None,
+        attack=attack,
+        initial_scale=r.initial_scale,
         **config.metrics.model_dump(include={"evaluate_every", "diagnose_every", "tail"}),
     )
     made = ledger(plan, setup, federation) if ledger and plan else None
     shares = shares_of(config, federation.slots, federation.classes * federation.features.shape[2], plan)
     return Simulation(setup, federation, schedule, plan, shares, ledger=made)
+
+
+def _attack(config: Config, federation: Federation) -> Attack | None:
+    a = config.attack
+    if a.kind == "none":
+        return None
+    if a.clients > federation.clients:
+        raise ConfigError(f"attack.clients={a.clients} is more than the {federation.clients} clients: lower it.")
+    if a.kind in ON_ROWS and federation.numeric:
+        raise ConfigError(f"attack.kind={a.kind} changes classes, but the label is a number: choose another attack.")
+    return Attack(a.kind, attackers_of(a.clients, federation.clients, config.seed), a.scale, federation.clients)
+
+
+def _band(config: Config, setup: Setup, plan: Plan | None, federation: Federation) -> tuple[Band | None, str | None]:
+    """What the server of a simulation holds messages against, or why nothing; the largest norm stands for a public radius."""
+    rows = real_rows(federation.features, federation.sizes)
+    radius = radius_of(config) or (1.0 if plan else float(np.linalg.norm(rows, axis=1).max()))
+    why = no_band_because(setup, plan, radius) if config.attack.checks else "attack.checks=false"
+    if why and config.attack.kind == "strongest":
+        raise ConfigError(f"attack.kind=strongest stays within the limits of the check of messages, and there is none: {why}.")
+    return (None, why) if why else (band_of(setup, plan, radius), None)
 
 
 def within_radius(federation: Federation, radius: float) -> Federation:

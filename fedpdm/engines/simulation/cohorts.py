@@ -1,5 +1,6 @@
 """A simulated round of cohorts that share their noise: gather the members, add up their shares, make a virtual client."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -74,6 +75,7 @@ def work_of_cohorts(
     data: DeviceData,
     broadcast: Broadcast,
     support: Array | None,
+    tamper: Callable[[Array, Array], Array] | None = None,
 ) -> CohortRound:
     """Let every cohort of the round do its part.
 
@@ -85,6 +87,8 @@ def work_of_cohorts(
         `who.rows` has a row per cohort, the rest of `who` one per member.
     broadcast, support
         The server's message, and the coordinates of the round.
+    tamper : callable, optional
+        As in `cohort_round`.
 
     Returns
     -------
@@ -99,7 +103,7 @@ def work_of_cohorts(
         clients, here, places, own = cohort
         keys = jax.vmap(lambda client: client_key(seed, t, client))(clients)
         examples = data.examples(places)
-        return cohort_round(setup, examples, here, own, broadcast, t, keys, support)
+        return cohort_round(setup, examples, here, own, broadcast, t, keys, support, tamper)
 
     own = jax.tree.map(lambda leaf: leaf[who.rows], state.clients)
     result = jax.lax.map(work, (members, present, blocks, own))  # one cohort after the other, to save memory

@@ -49,7 +49,7 @@ def run_rounds(
     def body(t: Array, carry: Any) -> Any:
         state, columns = carry
         who = Who(*(part[t - start] for part in participants))
-        state, measured = one_round(setup, t, state, seed, who, data, mesh)
+        state, measured = one_round(setup, t, state, seed, who, data, mesh, s.attack)
         x0 = state.server.x0
         signs = jnp.stack([contrasts(x0) > 0, contrasts(x0) < 0])
         state = state._replace(

@@ -5,45 +5,34 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedpdm.algorithms.base import Broadcast, Reports, element_wise_mean, replace_rows
 from fedpdm.compression.links import send_down, shared_support
 from fedpdm.engines.simulation.cohorts import share_bytes, work_of_cohorts
+from fedpdm.engines.simulation.judging import attacked, judged, without_struck
 from fedpdm.engines.simulation.measures import add_traffic
-from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState, Who
+from fedpdm.engines.simulation.state import DeviceData, SimulationState, Who
+from fedpdm.hostile.attacks import Attack, member_tamper, without_noise
 from fedpdm.rounds import ClientResult, Setup, client_key, client_round, server_round, travel_at
 
-__all__ = ["FLOAT_COLUMNS", "INTEGER_COLUMNS", "device_mesh", "one_round", "takes_all_at_once"]
+__all__ = ["FLOAT_COLUMNS", "INTEGER_COLUMNS", "one_round", "takes_all_at_once"]
 
 FLOAT_COLUMNS = ("test_figure", "nonzero_fraction", "consensus_gap", "local_steps_mean")
-INTEGER_COLUMNS = ("local_steps_max", "bad_client")
+INTEGER_COLUMNS = ("local_steps_max", "refused", "bad_client")
 MANY_COORDINATES = 2**24  # of all participants' models together
 
 
-def device_mesh(schedule: Schedule, clients: int) -> Mesh | None:
-    """Return the devices that share the participants of every round evenly.
-
-    Parameters
-    ----------
-    schedule, clients
-        The schedule, and the number of clients.
-
-    Returns
-    -------
-    Mesh or None
-        The devices; None: one.
-    """
-    everybody = clients if schedule.all_first else schedule.participants
-    devices = jax.devices()
-    count = max(n for n in range(1, len(devices) + 1) if schedule.participants % n == 0 and everybody % n == 0)
-    return Mesh(np.array(devices[:count]), ("participants",)) if count > 1 else None
-
-
 def one_round(
-    setup: Setup, t: Array, state: SimulationState, seed: Array, who: Who, data: DeviceData, mesh: Mesh | None
+    setup: Setup,
+    t: Array,
+    state: SimulationState,
+    seed: Array,
+    who: Who,
+    data: DeviceData,
+    mesh: Mesh | None,
+    attack: Attack | None = None,
 ) -> tuple[SimulationState, dict[str, Array]]:
     """Gather the participants' states, let them and the server do their parts, scatter the states back.
 
@@ -61,24 +50,33 @@ def one_round(
         The clients' examples.
     mesh : Mesh or None
         The devices that share the participants.
+    attack : Attack, optional
+        Who attacks, and how.
 
     Returns
     -------
     SimulationState, dict of str to Array
         The next state, and measurements.
     """
+    who = without_struck(setup, who, state.strikes)
     chosen, present, places, _ = who
     algorithm, links = setup.algorithm, setup.links
     whole = algorithm.broadcast(state.server)
     broadcast, downlink, down_bytes = send_down(links, state.downlink, whole, chosen, present, t, state.noise)
     support = shared_support(links, seed, t, broadcast.x0)
     if setup.privacy.sums:
-        result, sends, senders = work_of_cohorts(setup, t, state, seed, who, data, broadcast, support)
+        tamper = member_tamper(attack, broadcast.x0)
+        result, sends, senders = work_of_cohorts(setup, t, state, seed, who, data, broadcast, support, tamper)
         up_bytes, index_bytes, costs = share_bytes(setup, whole.x0.size), 0, result.cost[0]
     else:
-        result, sends, senders = _work_of_clients(setup, t, state, seed, who, data, broadcast, support, mesh), present, chosen
+        result = _work_of_clients(setup, t, state, seed, who, data, broadcast, support, mesh, attack)
+        result, sends, senders = attacked(setup, attack, t, seed, state, who, broadcast, result, support), present, chosen
         up_bytes, index_bytes, costs = result.packed.bytes, result.packed.index_bytes, result.cost
-    packed = result.packed
+    packed, strikes, refused = result.packed, state.strikes, jnp.int32(0)
+    if strikes is not None:
+        used = judged(setup, t, state, places, broadcast, result, support)
+        strikes, refused = strikes.at[senders].add((sends & ~used).astype(jnp.int32)), jnp.sum(sends & ~used)
+        sends = sends & used
     reports = Reports(packed.message, places, sends, packed.sent, travel_at(setup, t, setup.local.steps))
     if data.shares is not None:
         shares = data.shares[who.blocks]
@@ -98,6 +96,7 @@ def one_round(
         "consensus_gap": jnp.sqrt(element_wise_mean(gaps, sends)),
         "local_steps_mean": element_wise_mean(steps.astype(jnp.float32), sends),
         "local_steps_max": jnp.max(steps),
+        "refused": refused,
         "bad_client": jnp.where(jnp.all(finite), -1, senders[jnp.argmin(finite)]),
     }
     state = state._replace(
@@ -108,6 +107,7 @@ def one_round(
         downlink=downlink,
         noise=element_wise_mean(result.noise, sends) / jnp.sqrt(jnp.maximum(jnp.sum(sends), 1)),
         traffic=add_traffic(state.traffic, sizes),
+        strikes=strikes,
     )
     return state, measured
 
@@ -122,13 +122,17 @@ def _work_of_clients(
     broadcast: Broadcast,
     support: Array | None,
     mesh: Mesh | None,
+    attack: Attack | None,
 ) -> ClientResult:
     """Let every client of the round do its part."""
 
     def work(common: Any, client: Array, block: Array, client_state: Any) -> ClientResult:
         data, broadcast, support, t, seed = common
+        how = {}
+        if attack is not None and attack.kind == "missing-noise":
+            how["stage"] = without_noise(attack.among(client))
         key = client_key(seed, t, client)
-        return data.at_client(block, lambda own: client_round(setup, own, client_state, broadcast, t, key, support))
+        return data.at_client(block, lambda own: client_round(setup, own, client_state, broadcast, t, key, support, **how))
 
     own = jax.tree.map(lambda leaf: leaf[who.rows], state.clients)
     common = data, broadcast, support, t, seed
@@ -171,5 +175,7 @@ def _over_clients(
 
     if mesh is None:
         return mapped
-    share = PartitionSpec("participants")
-    return jax.shard_map(mapped, mesh=mesh, in_specs=(PartitionSpec(), share, share, share), out_specs=share, check_vma=False)
+    share, whole = PartitionSpec("participants"), PartitionSpec()
+    shared = jax.shard_map(mapped, mesh=mesh, in_specs=(whole, share, share, share), out_specs=share, check_vma=False)
+    # Gather all results on every device: the server then adds them up in the order of a single device
+    return lambda *given: jax.lax.with_sharding_constraint(shared(*given), NamedSharding(mesh, whole))

@@ -15,9 +15,11 @@ import numpy as np
 
 from fedpdm.data.federation import Federation
 from fedpdm.engines.simulation.beginning import first_model, first_state
+from fedpdm.engines.simulation.hosts import device_mesh, everywhere
 from fedpdm.engines.simulation.loop import diagnosis, run_rounds
 from fedpdm.engines.simulation.measures import (
     TestSet,
+    add_traffic,
     figure_name,
     make_row,
     paper_bits,
@@ -25,11 +27,12 @@ from fedpdm.engines.simulation.measures import (
     tail_start,
     traffic_totals,
 )
-from fedpdm.engines.simulation.one_round import FLOAT_COLUMNS, INTEGER_COLUMNS, device_mesh
+from fedpdm.engines.simulation.newton_steps import affordable, newton_steps
+from fedpdm.engines.simulation.one_round import FLOAT_COLUMNS, INTEGER_COLUMNS
 from fedpdm.engines.simulation.programs import shared_program
 from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState
 from fedpdm.engines.simulation.steadiness import steadiness
-from fedpdm.engines.simulation.window import Window, everywhere
+from fedpdm.engines.simulation.window import Window
 from fedpdm.errors import ConfigError, DivergedError
 from fedpdm.participation import Roster, cohort_roster, roster
 from fedpdm.privacy.plan import Plan
@@ -88,7 +91,7 @@ class Simulation:
         self.setup, self.federation, self.plan, self.shares, self.ledger = setup, federation, plan, shares, ledger
         self.compile_seconds, self.compilations = 0.0, 0
         self._compiled: dict[object, Callable[..., Any]] = {}
-        self._mesh = None if schedule.cohort_size else device_mesh(schedule, federation.clients)
+        self._mesh = device_mesh(schedule, federation.clients)
         self.window = Window(setup, federation, schedule, shares, self._mesh)
         self._test = everywhere((jnp.asarray(federation.test_features), jnp.asarray(federation.test_labels)), self._mesh)
         self._begin(schedule)
@@ -151,6 +154,8 @@ class Simulation:
         start = self.round
         first = s.all_first and start == 0
         stop = 1 if first else min((start // s.chunk + 1) * s.chunk, s.rounds)
+        calls = start // s.chunk  # one, two, four and so on: where the steps do not reach the optimum, they cost little
+        taken = self._take_newton_steps() if calls and calls & (calls - 1) == 0 else {}
         chosen, present = self._who(start, stop)
         who, data, state = self.window.bring_in(self.state, chosen, present)
         call = (jnp.int32(start), jnp.int32(stop), jnp.uint32(s.seed), who)
@@ -162,11 +167,29 @@ class Simulation:
         self._stop_if_diverged(measured["bad_client"], start, stop)
         self.round = stop
         rows = [self._row(t, measured, start) for t in range(start, stop)]
+        rows[0] |= taken
         if s.diagnose_every:
             found = self.diagnose()
             rows[-1] |= found
             self._stop_if_converged(found.get("stationarity", math.inf))
         return rows
+
+    def _take_newton_steps(self) -> dict[str, int]:
+        """Lead the model towards the optimum between two calls; return what the next row says about it."""
+        setup, place = self.setup, self.setup.algorithm.placed
+        if not self.schedule.newton or place is None or not affordable(self.federation, self.model.size):
+            return {}
+        found = newton_steps(setup.problem, self.federation, self.shares, self.model)
+        each = np.full(self.federation.clients, 1 / self.federation.clients) if self.shares is None else self.shares
+        mean = lambda vectors: jnp.tensordot(jnp.asarray(each, jnp.float32), vectors, 1)  # noqa: E731
+        placed = place(self.state.server, jnp.asarray(found.x0), jnp.asarray(found.gradients), mean)
+        if not found.reached:
+            placed = self.state.server, self.state.clients
+        server, clients = jax.tree.map(jnp.array, placed)  # own buffers: the state is donated to every call
+        up, down = found.bytes_of_client()
+        sizes = jnp.tile(jnp.array([[up], [down], [0]], jnp.int32), (1, self.federation.clients))
+        self.state = self.state._replace(server=server, clients=clients, traffic=add_traffic(self.state.traffic, sizes))
+        return {"newton_steps": found.steps if found.reached else 0}
 
     def _stop_if_converged(self, stationarity: float) -> None:
         """Stop if P is small: it is a sum over clients, and models far from zero have larger steps."""
@@ -191,7 +214,7 @@ class Simulation:
         `store` is the file of the clients' states, if they are too many for memory. It must belong to this state, and is used
         from now on.
         """
-        self.state = jax.tree.map(jnp.asarray, state)
+        self.state = everywhere(jax.tree.map(jnp.asarray, state), self._mesh)
         self.window.restore(int(self.state.stored), store)
         self.round = round_index
         if round_index and self.schedule.tolerance:
@@ -223,6 +246,12 @@ class Simulation:
         features, labels = self._test
         return TestSet(features, labels, self.federation.test_units)
 
+    @property
+    def original_test(self) -> TestSet:
+        """The test examples before a private basis; without one, those of `test`."""
+        before = self.federation.original_test
+        return self.test if before is None else TestSet(before, self._test[1], self.federation.test_units)
+
     def test_accuracy(self, model: np.ndarray) -> float:
         """Return the test accuracy of any model of this problem, or the mean test loss if the label is a number."""
         return self.test.measure(self.setup.problem, model)
@@ -242,11 +271,11 @@ class Simulation:
         return tail_start(self.schedule.rounds, self.schedule.tail)
 
     def _initial_state(self) -> SimulationState:
-        x0 = first_model(self.setup, self.federation, self.schedule.seed)
+        x0 = first_model(self.setup, self.federation, self.schedule.seed, self.schedule.initial_scale)
         self.window.begin(self.schedule)
         begin = partial(first_state, self.setup, self.schedule, self.federation.clients, self.window.stores)
         state = self._compile("begin", begin, x0)(x0)
-        return jax.tree.map(jnp.array, state)  # own buffers: the state is donated to every call
+        return everywhere(jax.tree.map(jnp.array, state), self._mesh)  # own buffers: the state is donated to every call
 
     def _run_rounds(self, state: SimulationState, call: Any, data: DeviceData, test: Any) -> Any:
         return run_rounds(self.setup, self.schedule, self._mesh, state, call, data, test)
@@ -272,6 +301,8 @@ class Simulation:
 
     def _row(self, t: int, measured: dict[str, np.ndarray], start: int) -> dict[str, Any]:
         integers = {name: int(measured[name][t - start]) for name in INTEGER_COLUMNS if name != "bad_client"}
+        if self.state.strikes is None:
+            del integers["refused"]
         names = {"test_figure": figure_name(self.setup.problem)}
         return make_row(
             {"round": t + 1, "participants": int(self._roster[t][1].sum()), **integers},

@@ -11,6 +11,7 @@ from fedpdm.algorithms.base import Algorithm
 from fedpdm.algorithms.local import Examples
 from fedpdm.compression.links import Downlink
 from fedpdm.engines.simulation.measures import tail_start
+from fedpdm.hostile.attacks import Attack
 
 __all__ = [
     "DeviceData",
@@ -48,8 +49,14 @@ class Schedule(NamedTuple):
     cohort_size, fixed_cohorts
         The fewest members of a cohort that shares a sum, and whether they stay the same; 0: there are no cohorts. See
         `fedpdm.participation.cohort_roster`.
+    attack
+        Who attacks, and how; None: nobody.
+    initial_scale
+        Standard deviation of the random first model.
     tolerance
         Stop at a diagnosis with P/N <= tolerance (1 + ||x0||^2); 0: never.
+    newton
+        Take Newton steps on the whole objective between calls, see `fedpdm.engines.simulation.newton_steps`.
     """
 
     rounds: int
@@ -64,6 +71,9 @@ class Schedule(NamedTuple):
     cohort_size: int = 0
     fixed_cohorts: bool = True
     tolerance: float = 0.0
+    attack: Attack | None = None
+    initial_scale: float = INITIAL_SCALE
+    newton: bool = False
 
     @property
     def chunk(self) -> int:
@@ -101,6 +111,7 @@ class SimulationState(NamedTuple):
     noise: Array  # standard deviation of the noise in x0, roughly: that of the last messages' mean
     traffic: Array  # [links, 2]: mebibytes and bytes so far
     stored: Array  # records in the store of clients, if there is one
+    strikes: Array | None = None  # [clients] messages that were refused, if messages are checked
 
 
 class DeviceData(NamedTuple):
@@ -159,7 +170,7 @@ class Who(NamedTuple):
     blocks: Array  # positions of their examples
 
 
-def initial_model(seed: int, shape: tuple[int, int]) -> Array:
+def initial_model(seed: int, shape: tuple[int, int], scale: float = INITIAL_SCALE) -> Array:
     """Return the random first model, the same in every engine.
 
     Parameters
@@ -168,6 +179,8 @@ def initial_model(seed: int, shape: tuple[int, int]) -> Array:
         The seed of the run.
     shape : (int, int)
         Classes and features.
+    scale : float
+        Standard deviation of its coordinates.
 
     Returns
     -------
@@ -175,7 +188,7 @@ def initial_model(seed: int, shape: tuple[int, int]) -> Array:
         The model.
     """
     key = jax.random.fold_in(jax.random.key(seed), 2**31 - 1)
-    return INITIAL_SCALE * jax.random.normal(key, shape)
+    return scale * jax.random.normal(key, shape)
 
 
 def server_rows(algorithm: Algorithm, server: Any) -> dict[str, Array]:

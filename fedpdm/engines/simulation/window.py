@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
 from fedpdm.algorithms.dual_space import gram_matrices, pays, serves
 from fedpdm.data.federation import Federation
@@ -15,30 +15,15 @@ from fedpdm.data.ragged import Ragged, real_rows, size_classes
 from fedpdm.engines.simulation.beginning import first_rows
 from fedpdm.engines.simulation.client_store import ClientStore
 from fedpdm.engines.simulation.cohorts import cohort_rows
+from fedpdm.engines.simulation.hosts import everywhere
 from fedpdm.engines.simulation.one_round import takes_all_at_once
 from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState, Who, rows_of, with_rows
 from fedpdm.errors import ConfigError
 from fedpdm.rounds import Setup
 
-__all__ = ["LARGE", "Window", "everywhere"]
+__all__ = ["LARGE", "Window"]
 
 LARGE = 2**30  # bytes: larger states or examples are loaded for the participants of a call only
-
-
-def everywhere(values: Any, mesh: Mesh | None) -> Any:
-    """Put the same values on every device, if there are several.
-
-    Parameters
-    ----------
-    values, mesh
-        The values, and the devices.
-
-    Returns
-    -------
-    pytree
-        The values.
-    """
-    return jax.device_put(values, NamedSharding(mesh, PartitionSpec())) if mesh else values
 
 
 class Window:
@@ -79,6 +64,11 @@ class Window:
             raise ConfigError(
                 f"{federation.clients} clients with {one} bytes of state each are loaded when they take part, but {what} "
                 "needs all of them at once: set rounds.all_first=false and metrics.diagnose_every=0."
+            )
+        if (self.stores or self.brings_data) and (s.attack or setup.band):
+            raise ConfigError(
+                f"Attackers and the check of messages need all {federation.clients} clients in memory: take fewer clients, or "
+                "set attack.kind=none."
             )
         if self.stores and setup.algorithm.whole_table:
             raise ConfigError(
@@ -185,7 +175,7 @@ class Window:
         return data._replace(grams=gram_matrices(data.features))
 
     def _first_rows(self, seed: Any) -> dict[str, Any]:
-        return first_rows(self.setup, self.federation, seed)
+        return first_rows(self.setup, self.federation, seed, self.schedule.initial_scale)
 
     def _open(self, path: Path | None = None) -> ClientStore:
         first = jax.tree.map(np.asarray, self._first_rows(self.schedule.seed))

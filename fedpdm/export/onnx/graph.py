@@ -21,12 +21,13 @@ class Graph:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: list[Any] = []
+        self.about: dict[str, str] = {}  # metadata of the file
 
-    def input(self, name: str, width: int, words: bool = False) -> str:
+    def input(self, name: str, *shape: int, words: bool = False) -> str:
         from onnx import TensorProto, helper
 
         kind = TensorProto.STRING if words else TensorProto.FLOAT
-        self.inputs.append(helper.make_tensor_value_info(name, kind, ["rows", width]))
+        self.inputs.append(helper.make_tensor_value_info(name, kind, ["rows", *shape]))
         return name
 
     def constant(self, value: Any, kind: Any = np.float32) -> str:
@@ -77,6 +78,8 @@ class Graph:
         graph = helper.make_graph(self.nodes, "fedpdm", self.inputs, made, self.constants)
         opsets = [helper.make_opsetid(domain, version) for domain, version in OPSETS.items()]
         # the format's version of the opsets' time, which runtimes of many years read
-        return helper.make_model(
+        made = helper.make_model(
             graph, opset_imports=opsets, ir_version=8, producer_name="fedpdm", producer_version=__version__
         )
+        helper.set_model_props(made, self.about)
+        return made

@@ -163,16 +163,16 @@ def scattering(graph: Graph, rows: str, feature_names: Sequence[str], *, scatter
         for k in range(j + 1, len(bank.wavelets)):
             second = _wave_energy(graph, spectra, bank.wavelets[j][k - j], k - j)
             channels.append(_smooth(graph, second, bank.smoothers[k]))
-    waves = graph.add("Concat", *channels, axis=1)
+    outputs = [len(matrix) for matrix in bank.smoothers[0]]
+    waves = graph.reshape(graph.add("Concat", *channels, axis=1), -1, depth, sum(groups_of_paths(scattering_scale)), *outputs)
     groups, start = [], 0
     for count in groups_of_paths(scattering_scale):
-        group = graph.add("Slice", waves, *(graph.constant([place], np.int64) for place in (start, start + count, 1)))
-        group = graph.add("Sub", group, graph.add("ReduceMean", group, axes=[1, 2, 3]))
-        variance = graph.add("ReduceMean", graph.add("Mul", group, group), axes=[1, 2, 3])
+        group = graph.add("Slice", waves, *(graph.constant([place], np.int64) for place in (start, start + count, 2)))
+        group = graph.add("Sub", group, graph.add("ReduceMean", group, axes=[1, 2, 3, 4]))
+        variance = graph.add("ReduceMean", graph.add("Mul", group, group), axes=[1, 2, 3, 4])
         groups.append(graph.add("Div", group, graph.add("Sqrt", graph.add("Max", variance, graph.constant(GROUP_FLOOR)))))
         start += count
-    size = math.prod(len(matrix) for matrix in bank.smoothers[0])
-    together = graph.reshape(graph.add("Concat", *groups, axis=1), -1, depth * start * size)
+    together = graph.reshape(graph.add("Concat", *groups, axis=2), -1, depth * start * math.prod(outputs))
     if scattering_centre != "strokes":
         return together
     return graph.add("Sub", graph.unit(together), graph.constant(strokes_centre(scattering_scale, tuple(feature_names))))

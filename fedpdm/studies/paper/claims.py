@@ -1,7 +1,9 @@
 """The paper's claims as a table, fixed before the results were seen.
 
-The 95 % Student t interval of the effect over the seeds decides: "holds" when all of it is above zero, "does not hold" when all
-of it is below, else "undecided".
+The Student t interval of the effect over the seeds decides: "holds" when all of it is above zero, "does not hold" when all of
+it is below, "no difference" when it reaches zero and lies within the margin, else "undecided". The margin is half a point of
+accuracy; for a trend, half a point from the first setting to the last. Effects that are no accuracies have no margin. The
+verdict "no difference" was added when the results with five seeds were known.
 
 One check was changed after a trial: P4 asked for equal bits, until models on digits differed by 1e-8; now it allows rounding.
 """
@@ -16,6 +18,7 @@ from fedpdm.studies.paper.effects import (
     ROUNDING,
     TOLERANCE,
     Effect,
+    FirstSeeds,
     MissingCellError,
     Table,
     cost_falls,
@@ -34,12 +37,14 @@ from fedpdm.studies.paper.effects import (
     sparser,
     top_k_gap,
 )
-from fedpdm.studies.paper.figures import panels
+from fedpdm.studies.paper.figures import Key, panels
+from fedpdm.studies.sequential import MARGIN, Rule, decide
 from fedpdm.studies.statistics import t_interval, verdict
 
-__all__ = ["CLAIMS", "PaperClaim", "judge", "judge_all"]
+__all__ = ["CLAIMS", "PaperClaim", "judge", "judge_all", "points_of_claim"]
 
 DATA = {"a": "Adult", "b": "MNIST"}
+CONFIDENCE = 0.95
 TREND = "least-squares slope of the accuracy over the rank of the setting"
 
 
@@ -51,10 +56,11 @@ class PaperClaim(NamedTuple):
     check: str  # what is positive when the claim holds
     panels: tuple[str, ...]  # the panels that it is about
     effect: Effect
+    margin: float | None = MARGIN  # an effect within it is no difference; None: there is no such verdict
 
 
-def judge(claim: PaperClaim, table: Table) -> dict[str, Any]:
-    """Compute the effect of a claim, with its interval and verdict.
+def points_of_claim(claim: PaperClaim, table: Table) -> set[Key]:
+    """Find the points that a claim is computed from.
 
     Parameters
     ----------
@@ -65,11 +71,38 @@ def judge(claim: PaperClaim, table: Table) -> dict[str, Any]:
 
     Returns
     -------
+    set of Key
+        The points.
+    """
+    view = FirstSeeds(table, 1)
+    claim.effect(view)
+    return view.read
+
+
+def judge(claim: PaperClaim, table: Table, rule: Rule | None = None) -> dict[str, Any]:
+    """Compute the effect of a claim, with its interval and verdict.
+
+    Parameters
+    ----------
+    claim : PaperClaim
+        The claim.
+    table : Table
+        Results of every point, one per seed.
+    rule : Rule, optional
+        Judge at the looks of this rule, with the seeds that all points of the claim have; else once, with a 95 % interval.
+
+    Returns
+    -------
     dict
         An entry of claims.json.
     """
-    effects = claim.effect(table)
-    interval = t_interval(effects)
+    common = min(len(table[key]) for key in points_of_claim(claim, table))
+    effects = claim.effect(FirstSeeds(table, common))
+    if rule:
+        interval, confidence, found, seeds = decide(effects, claim.margin, rule)
+    else:
+        interval, confidence, seeds = t_interval(effects), CONFIDENCE, len(effects)
+        found = verdict(interval, claim.margin)
     limits = [_short(interval.low), _short(interval.high)] if math.isfinite(interval.low) else None
     return {
         "id": claim.id,
@@ -77,18 +110,22 @@ def judge(claim: PaperClaim, table: Table) -> dict[str, Any]:
         "check": claim.check,
         "effect": _short(interval.mean),
         "interval": limits,
-        "verdict": verdict(interval),
-        "seeds": len(effects),
+        "confidence": round(confidence, 5),
+        "margin": None if claim.margin is None else _short(claim.margin),
+        "verdict": found,
+        "seeds": seeds,
     }
 
 
-def judge_all(table: Table) -> tuple[list[dict[str, Any]], list[str]]:
+def judge_all(table: Table, rule: Rule | None = None) -> tuple[list[dict[str, Any]], list[str]]:
     """Judge all claims for which there are results.
 
     Parameters
     ----------
     table : Table
         Results of every point, one per seed.
+    rule : Rule, optional
+        As for `judge`.
 
     Returns
     -------
@@ -98,10 +135,16 @@ def judge_all(table: Table) -> tuple[list[dict[str, Any]], list[str]]:
     judged, left_out = [], []
     for claim in CLAIMS:
         try:
-            judged.append(judge(claim, table))
+            judged.append(judge(claim, table, rule))
         except MissingCellError:
             left_out.append(claim.id)
     return judged, left_out
+
+
+def _over(panel: str) -> float:
+    """The margin of a trend over the settings of a panel: half a point from the first to the last."""
+    found = next(p for p in panels() if p.name == panel)
+    return MARGIN / (len(found.sweep.values if found.sweep else found.curves) - 1)
 
 
 def _short(value: float) -> float:
@@ -113,42 +156,47 @@ def _sparsification() -> Iterator[PaperClaim]:
     for p, data in DATA.items():
         name = f"fig2{p}"
         check = "smallest step in uplink bytes between neighbouring alpha_U, top-k and rand-k, as a share of the cost at 1"
-        yield PaperClaim(f"{name}-cost", f"{data}: the uplink cost falls with alpha_U", check, (name,), cost_falls(name))
+        yield PaperClaim(f"{name}-cost", f"{data}: the uplink cost falls with alpha_U", check, (name,), cost_falls(name), None)
         for curve in ("top-k", "rand-k"):
             text = f"{data}, {curve}: a smaller alpha_U loses accuracy"
-            yield PaperClaim(f"{name}-loss-{curve}", text, f"{TREND}: alpha_U", (name,), over_points(name, curve))
+            yield PaperClaim(f"{name}-loss-{curve}", text, f"{TREND}: alpha_U", (name,), over_points(name, curve), _over(name))
         text = f"{data}: top-k is above rand-k"
         check = "top-k minus rand-k, mean over the ratios below 1"
         yield PaperClaim(f"{name}-top-k", text, check, (name,), lambda table, name=name: list(top_k_gap(table, name)))
     text = "Adult is less sensitive to alpha_U than MNIST"
-    yield PaperClaim("fig2-sensitivity", text, f"{TREND}: alpha_U, MNIST minus Adult, top-k", both2, more_sensitive("fig2"))
+    check, effect = f"{TREND}: alpha_U, MNIST minus Adult, top-k", more_sensitive("fig2")
+    yield PaperClaim("fig2-sensitivity", text, check, both2, effect, _over("fig2b"))
     text, check = "Top-k is above rand-k on MNIST most of all", "the gap of fig2b-top-k minus that of fig2a-top-k"
     yield PaperClaim("fig2-gap", text, check, both2, lambda table: list(top_k_gap(table, "fig2b") - top_k_gap(table, "fig2a")))
     for p, data in DATA.items():
         text = f"{data}: a smaller alpha_D loses accuracy"
-        yield PaperClaim(f"fig3{p}-loss", text, f"{TREND}: alpha_D, top-k", (f"fig3{p}",), over_points(f"fig3{p}", "top-k"))
+        name = f"fig3{p}"
+        yield PaperClaim(f"{name}-loss", text, f"{TREND}: alpha_D, top-k", (name,), over_points(name, "top-k"), _over(name))
     text = "MNIST is more sensitive to alpha_D than Adult"
-    yield PaperClaim("fig3-sensitivity", text, f"{TREND}: alpha_D, MNIST minus Adult, top-k", both3, more_sensitive("fig3"))
+    check, effect = f"{TREND}: alpha_D, MNIST minus Adult, top-k", more_sensitive("fig3")
+    yield PaperClaim("fig3-sensitivity", text, check, both3, effect, _over("fig3b"))
 
 
 def _privacy_and_penalties() -> Iterator[PaperClaim]:
     for p, data, most in (("a", "Adult", "epsilon 1"), ("b", "MNIST", "epsilon 30")):
         name = f"fig4{p}"
         text = f"{data}: more epsilon is better"
-        yield PaperClaim(f"{name}-epsilon", text, f"{TREND}: epsilon, without DP last", (name,), over_curves(name, 1.0))
+        check = f"{TREND}: epsilon, without DP last"
+        yield PaperClaim(f"{name}-epsilon", text, check, (name,), over_curves(name, 1.0), _over(name))
         text, check = f"{data}: without DP is best", f"without DP minus {most}"
         yield PaperClaim(f"{name}-none", text, check, (name,), difference(name, "without DP", most))
         check = "last quarter minus first quarter of the test accuracies, mean over the curves"
         yield PaperClaim(f"{name}-rounds", f"{data}: accuracy rises with rounds", check, (name,), rises(name))
     for p, data in DATA.items():
         text = f"{data}: a smaller beta is better"
-        yield PaperClaim(f"fig5{p}-beta", text, f"minus the {TREND}: beta", (f"fig5{p}",), over_curves(f"fig5{p}", -1.0))
+        name = f"fig5{p}"
+        yield PaperClaim(f"{name}-beta", text, f"minus the {TREND}: beta", (name,), over_curves(name, -1.0), _over(name))
     for without, with_noise, data in (("a", "b", "Adult"), ("c", "d", "MNIST")):
         pair = (f"fig6{without}", f"fig6{with_noise}")
         text, check = f"{data}, without DP: a smaller gamma is better", f"minus the {TREND}: gamma"
-        yield PaperClaim(f"{pair[0]}-gamma", text, check, pair[:1], over_curves(pair[0], -1.0))
+        yield PaperClaim(f"{pair[0]}-gamma", text, check, pair[:1], over_curves(pair[0], -1.0), _over(pair[0]))
         text, check = f"{data}, with DP: a larger gamma is better", f"{TREND}: gamma"
-        yield PaperClaim(f"{pair[1]}-gamma", text, check, pair[1:], over_curves(pair[1], 1.0))
+        yield PaperClaim(f"{pair[1]}-gamma", text, check, pair[1:], over_curves(pair[1], 1.0), _over(pair[1]))
         text, check = f"{data}: accuracy is better without DP", "without minus with DP, mean over gamma"
         yield PaperClaim(f"fig6-{data.lower()}-noise", text, check, pair, noise_costs(*pair))
 
@@ -176,18 +224,18 @@ def _properties() -> Iterator[PaperClaim]:
         yield PaperClaim(f"P1{p}", text, check, (base,), element_wise(base, f"P1{p}"))
         text = f"{data}: the uplink is 50 % x alpha_U of sending (x, lambda), as encoded"
         check = f"{TOLERANCE} minus the largest relative distance from that, top-k, alpha_U below 1, indices included"
-        yield PaperClaim(f"P2{p}-encoded", text, check, (base,), cost_ratio(base))
+        yield PaperClaim(f"P2{p}-encoded", text, check, (base,), cost_ratio(base), None)
         text = f"{data}: ratios of 1 give DP-FedPDM exactly"
         check = f"{ROUNDING} minus the largest difference of the models, as a share of the largest coordinate, after 10 rounds"
-        yield PaperClaim(f"P4{p}", text, check, (base,), exact(f"P4{p}"))
+        yield PaperClaim(f"P4{p}", text, check, (base,), exact(f"P4{p}"), None)
         text = f"{data}: the running mean of P falls like 1/T to a floor"
         check = f"R^2 of the fit a/T + c with a > 0, minus {FIT}; without noise"
-        yield PaperClaim(f"T3{p}", text, check, (f"fig4{p}",), falls_like_one_over_t(f"T3{p}"))
+        yield PaperClaim(f"T3{p}", text, check, (f"fig4{p}",), falls_like_one_over_t(f"T3{p}"), None)
     for p, data in (("a", "Adult"), ("c", "MNIST")):
         text, check = f"{data}: one vector, half of what two take", f"{TOLERANCE} minus |bytes over SCAFFOLD's / 0.5 - 1|"
-        yield PaperClaim(f"P2-{data.lower()}-half", text, check, (f"fig7{p}",), half_of_two_vectors(f"fig7{p}"))
+        yield PaperClaim(f"P2-{data.lower()}-half", text, check, (f"fig7{p}",), half_of_two_vectors(f"fig7{p}"), None)
         text, check = f"{data}: the L1 penalty gives a sparse model", "share of non-zeros at gamma 0 minus at gamma 0.5"
-        yield PaperClaim(f"P3-{data.lower()}", text, check, (f"fig6{p}",), sparser(f"fig6{p}"))
+        yield PaperClaim(f"P3-{data.lower()}", text, check, (f"fig6{p}",), sparser(f"fig6{p}"), None)
 
 
 CLAIMS = (*_sparsification(), *_privacy_and_penalties(), *_comparisons(), *_properties())

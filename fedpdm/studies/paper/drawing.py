@@ -10,7 +10,7 @@ import numpy as np
 
 from fedpdm.studies.drawing import band, save, write_csv
 from fedpdm.studies.paper.effects import Table
-from fedpdm.studies.paper.figures import Panel
+from fedpdm.studies.paper.figures import Panel, Scale
 from fedpdm.studies.paper.readings import readings
 from fedpdm.studies.statistics import t_interval
 
@@ -20,7 +20,7 @@ MARKERS = "osv^Dx*"
 Results = Sequence[Mapping[str, Any]]
 
 
-def draw_figure(panels: Sequence[Panel], table: Table, seeds: int, quick: bool, folder: Path) -> None:
+def draw_figure(panels: Sequence[Panel], table: Table, scale: Scale, folder: Path) -> None:
     """Draw one figure of the paper as PNG and SVG, with the readings that it depends on below.
 
     Parameters
@@ -29,10 +29,8 @@ def draw_figure(panels: Sequence[Panel], table: Table, seeds: int, quick: bool, 
         The panels of one figure.
     table : Table
         Results of every point, one per seed.
-    seeds : int
-        Number of seeds, from 0.
-    quick : bool
-        A small version that shows that everything works.
+    scale : Scale
+        How much of the study was run, and which settings were changed.
     folder : Path
         Folder for the results; it is created.
     """
@@ -40,7 +38,10 @@ def draw_figure(panels: Sequence[Panel], table: Table, seeds: int, quick: bool, 
 
     rows = math.ceil(len(panels) / 2)
     figure = Figure(figsize=(10, 3.6 * rows + 1.4), layout="constrained")
-    for axis, panel in zip(figure.subplots(rows, 2, squeeze=False).flat, panels, strict=True):
+    axes = figure.subplots(rows, 2, squeeze=False).flatten()
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    for axis, panel in zip(axes, panels, strict=False):
         if panel.sweep:
             _draw_sweep(axis, panel, table)
         else:
@@ -48,8 +49,11 @@ def draw_figure(panels: Sequence[Panel], table: Table, seeds: int, quick: bool, 
         axis.set_title(f"({panel.panel}) {panel.title}", fontsize="medium")
         axis.grid(alpha=0.3)
     name = panels[0].figure
-    seen = "mean" if seeds == 1 else f"mean over {seeds} seeds, band from the smallest to the largest"
-    text = " ".join([f"Accuracy: {seen}.", *readings(name, quick)])
+    counts = sorted({len(results) for key, results in table.items() if key[0] in {panel.name for panel in panels}})
+    seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+    seen = "mean" if seeds == "1" else f"mean over {seeds} seeds, band from the smallest to the largest"
+    changed = [f"CHANGED IN ALL RUNS: {', '.join(scale.settings)}. All else is as follows."] if scale.settings else []
+    text = " ".join([f"Accuracy: {seen}.", *changed, *readings(name, scale.quick)])
     figure.supxlabel("\n".join(textwrap.wrap(text, 185)), fontsize=7, x=0.01, ha="left")
     save(figure, folder / name)
 

@@ -2,6 +2,7 @@
 
 import functools
 import tomllib
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from fedpdm.config import Config, load_config
 from fedpdm.errors import ConfigError
 from fedpdm.studies.compare import POINTS
 
-__all__ = ["FIGURES", "Curve", "Sweep", "Panel", "Key", "Scale", "panels", "chosen_figures", "cells"]
+__all__ = ["FIGURES", "Curve", "Sweep", "Panel", "Key", "Scale", "panels", "chosen_figures", "chosen_panels", "cells"]
 
 FIGURES = ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
 QUICK_SHARE = 10  # --quick runs one round in ten
@@ -61,14 +62,19 @@ class Scale(NamedTuple):
     ----------
     quick
         Only the curves and points marked so, a tenth of the rounds, and no first round of all clients.
-    preset, rounds, settings
-        Replace the preset and the number of rounds and change settings of every cell: to try the machinery on small data.
+    preset, rounds
+        Replace the preset and the number of rounds of every cell: to try the machinery on small data.
+    settings
+        Change these settings of every cell: another reading of the paper.
+    data
+        Only the panels of this data set, "adult" or "mnist"; None: all.
     """
 
     quick: bool = False
     preset: str | None = None
     rounds: int | None = None
     settings: tuple[str, ...] = ()
+    data: str | None = None
 
 
 @functools.cache
@@ -83,6 +89,27 @@ def panels() -> tuple[Panel, ...]:
     folder = resources.files("fedpdm.studies.paper") / "panels"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
     return tuple(_panel(tomllib.loads(file.read_text(encoding="utf-8"))) for file in files)
+
+
+def chosen_panels(figures: Sequence[str], scale: Scale) -> list[Panel]:
+    """Return the panels of figures that are run.
+
+    Parameters
+    ----------
+    figures : sequence of str
+        Names of figures.
+    scale : Scale
+        How much of the study to run.
+
+    Returns
+    -------
+    list of Panel
+        The panels.
+    """
+    known = sorted({panel.preset.removeprefix("paper-") for panel in panels()})
+    if scale.data is not None and scale.data not in known:
+        raise ConfigError(f"Unknown data set {scale.data!r} of the paper: choose one of {', '.join(known)}.")
+    return [p for p in panels() if p.figure in figures and scale.data in (None, p.preset.removeprefix("paper-"))]
 
 
 def chosen_figures(name: str) -> tuple[str, ...]:
@@ -101,7 +128,9 @@ def chosen_figures(name: str) -> tuple[str, ...]:
     if name == "all":
         return FIGURES
     if name not in FIGURES:
-        raise ConfigError(f"Unknown figure {name!r}: choose one of {', '.join(FIGURES)}, all, certified, heterogeneity.")
+        raise ConfigError(
+            f"Unknown figure {name!r}: choose one of {', '.join(FIGURES)}, all, certified, heterogeneity, readings."
+        )
     return (name,)
 
 

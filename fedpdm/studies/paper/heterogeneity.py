@@ -73,6 +73,8 @@ GRID: dict[str, list[tuple[str, ...]]] = {
         for s, w in ((0.1, 0.03), (0.1, 0.1))
         for rule in RULES
     ],
+    "feddr": [(f"local.step_size={s}", f"algorithm.rho={w}") for s in (0.05, 0.1, 0.2) for w in (0.03, 0.1)],
+    "afedpd": [(f"local.step_size={s}", f"algorithm.rho={w}") for s in (0.05, 0.1, 0.2) for w in (0.03, 0.1)],
 }
 
 
@@ -126,6 +128,18 @@ def _weights(seeds: int, store: Path, quick: bool, say: OnResult) -> Iterator[di
         yield start | _measured(run_sweep(configs, store, say))
 
 
+def _planned(points: Sequence[Point], seeds: int, quick: bool) -> list[Config]:
+    """The runs of the study. Which settings are measured is not known yet; all take as long."""
+    planned = []
+    for point in points:
+        for algorithm, grid in GRID.items():
+            own = [*point.settings, *grid[0]]
+            planned += [_config(own, algorithm, TUNING_SEED, True, quick)] * len(grid)
+            planned += [_config(own, algorithm, 0, False, quick)] * seeds
+    curves = 5 * (2 if quick else len(WEIGHTS)) + 2
+    return planned + [_config(WEIGHT_AT, "fedavg", 0, False, quick)] * (curves * seeds)
+
+
 def run_heterogeneity(folder: Path, seeds: int, quick: bool = False, show_progress: bool = True) -> list[dict[str, Any]]:
     """Run the study of heterogeneous clients; write heterogeneity.csv, .png, .svg, .json and .md.
 
@@ -148,11 +162,10 @@ def run_heterogeneity(folder: Path, seeds: int, quick: bool = False, show_progre
     require_drawing()
     folder.mkdir(parents=True, exist_ok=True)
     points = [point for point in POINTS if point.quick or not quick]
-    curves = (5 * (2 if quick else len(WEIGHTS)) + 2) * seeds
-    with CellProgress(len(points) * (sum(map(len, GRID.values())) + len(GRID) * seeds) + curves, show_progress) as progress:
+    with CellProgress(_planned(points, seeds, quick), show_progress) as progress:
 
         def say(done: int, total: int, config: Config, result: Result) -> None:
-            progress.step(f"{config.algorithm.name} seed {config.seed}")
+            progress.step(config, f"{config.algorithm.name} seed {config.seed}")
 
         store = folder / "heterogeneity-cells.jsonl"
         rows = [*_tuned(points, seeds, store, quick, say), *_weights(seeds, store, quick, say)]

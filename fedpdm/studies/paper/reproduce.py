@@ -1,32 +1,40 @@
 """Run the paper's figures and judge its claims."""
 
+import itertools
 import json
+import math
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedpdm.config import Config
-from fedpdm.runs.folder import _git_commit
-from fedpdm.runs.sweep import Result, run_sweep
+from fedpdm.config import Config, digest
+from fedpdm.runs.folder import atomic_write
+from fedpdm.runs.sweep import Result, run_sweep, stored_results
 from fedpdm.studies.drawing import require_drawing
 from fedpdm.studies.paper.certified import run_certified
 from fedpdm.studies.paper.claims import judge_all
 from fedpdm.studies.paper.drawing import draw_figure, write_numbers
-from fedpdm.studies.paper.effects import Table
-from fedpdm.studies.paper.figures import Key, Scale, cells, chosen_figures, panels
+from fedpdm.studies.paper.effects import FirstSeeds, Table
+from fedpdm.studies.paper.figures import Key, Scale, cells, chosen_figures, chosen_panels
 from fedpdm.studies.paper.heterogeneity import run_heterogeneity
-from fedpdm.studies.paper.remedies import remedy_lines
-from fedpdm.studies.paper.variants import Variant, run_variant, variant_configs
+from fedpdm.studies.paper.multiverse import run_readings
+from fedpdm.studies.paper.page import Provenance, claims_page
+from fedpdm.studies.paper.remedies import compare_remedies
+from fedpdm.studies.paper.until_decided import OutOfTimeError, add_seeds, fix_rule
+from fedpdm.studies.paper.variants import Variant, kept_seeds, run_variant, variant_configs
 from fedpdm.studies.progress import CellProgress
+from fedpdm.studies.sequential import Rule
 
 __all__ = ["Reproduction", "STUDIES", "reproduce"]
 
+CELLS, VARIANT_CELLS = "cells.jsonl", "variants.jsonl"
 # Studies beyond the paper's figures: (folder, seeds, quick, show progress) -> verdicts
 STUDIES: dict[str, Callable[[Path, int, bool, bool], list[dict[str, Any]]]] = {
     "certified": run_certified,
     "heterogeneity": run_heterogeneity,
+    "readings": run_readings,
 }
 
 
@@ -51,7 +59,14 @@ class Reproduction(NamedTuple):
 
 
 def reproduce(
-    figure: str, folder: Path, seeds: int = 5, scale: Scale = Scale(), command: str = "", show_progress: bool = True
+    figure: str,
+    folder: Path,
+    seeds: int = 5,
+    scale: Scale = Scale(),
+    command: str = "",
+    show_progress: bool = True,
+    rule: Rule | None = None,
+    minutes: float = math.inf,
 ) -> Reproduction:
     """Run a figure of the paper, or all of them; write figures, numbers and claims.
 
@@ -71,6 +86,10 @@ def reproduce(
         The command that made this call, for the page.
     show_progress : bool
         Show progress on stderr.
+    rule : Rule, optional
+        Add seeds to undecided claims at the looks of this rule. `seeds` is then that of its first look.
+    minutes : float
+        With a rule: add no seeds after this time. Claims that are open then stay undecided; the next call continues.
 
     Returns
     -------
@@ -84,71 +103,93 @@ def reproduce(
     """
     require_drawing()
     figures = chosen_figures(figure)
-    began = time.perf_counter()
-    chosen = [panel for panel in panels() if panel.figure in figures]
+    began = time.monotonic()
+    chosen = chosen_panels(figures, scale)
     settings = {key: config for panel in chosen for key, config in cells(panel, scale).items()}
     variants = variant_configs(settings, scale.quick)
     folder.mkdir(parents=True, exist_ok=True)
-    table = _run(settings, variants, seeds, folder, show_progress)
+    if rule:
+        fix_rule(folder, rule)
+    seeds = rule.first if rule else seeds
+    table: Table = _run(settings, variants, seeds, folder, show_progress)
+    if rule:
+
+        def run(keys: Iterable[Key], count: int) -> Table:
+            wanted = set(keys)
+            own = {key: config for key, config in settings.items() if key in wanted}
+            checks = {variant: config for variant, config in variants.items() if variant.key in wanted}
+            return _run(own, checks, count, folder, show_progress, deadline)
+
+        deadline = began + 60 * minutes
+        table = add_seeds({**table, **_kept(settings, variants, rule, folder)}, run, rule, show_progress, deadline)
     for name in figures:
         own = [panel for panel in chosen if panel.figure == name]
         write_numbers(own, table, folder / f"{name}.csv")
-        draw_figure(own, table, seeds, scale.quick, folder)
-    claims, left_out = judge_all(table)
+        draw_figure(own, table, scale, folder)
+    claims, left_out = judge_all(table, rule)
     training = sum(r.get("seconds", 0.0) for results in table.values() for r in results)
-    result = Reproduction(claims, left_out, len(settings) * seeds, time.perf_counter() - began, training)
-    (folder / "claims.json").write_text(json.dumps(claims, indent=2) + "\n")
-    page = claims_page(result, command or f"fedpdm reproduce {shlex.quote(figure)}", seeds, scale)
-    text = "\n".join([*page, *remedy_lines(chosen, table)]) + "\n"
-    (folder / "claims.md").write_text(text, encoding="utf-8")
+    runs = sum(len(table[key]) for key in settings)
+    result = Reproduction(claims, left_out, runs, time.monotonic() - began, training)
+    atomic_write(folder / "claims.json", (json.dumps(claims, indent=2) + "\n").encode())
+    remedies = compare_remedies(chosen, FirstSeeds(table, seeds))
+    how = Provenance(command or f"fedpdm reproduce {shlex.quote(figure)}", seeds, scale.quick, rule)
+    text = "\n".join(claims_page(claims, left_out, remedies, figures, [*how.lines(), *_changed(scale), *_cost(result)])) + "\n"
+    atomic_write(folder / "claims.md", text.encode())
     return result
 
 
-def _run(settings: dict[Key, Config], variants: dict[Variant, Config], seeds: int, folder: Path, show_progress: bool) -> Table:
+def _changed(scale: Scale) -> list[str]:
+    lines = [f"- Only the panels of {scale.data}."] if scale.data else []
+    return lines + ([f"- Changed in all runs: {', '.join(scale.settings)}."] if scale.settings else [])
+
+
+def _cost(result: Reproduction) -> list[str]:
+    return [
+        f"- {result.cells} runs; this call took {result.seconds:.0f} s.",
+        f"- Training alone, of all cells, also those that an earlier call ran: {result.training_seconds:.0f} s.",
+    ]
+
+
+def _kept(settings: dict[Key, Config], variants: dict[Variant, Config], rule: Rule, folder: Path) -> Table:
+    """The results of earlier calls for the points that have more seeds than those of the first look."""
+    known = stored_results(folder / CELLS)
+    found: dict[Key, list] = {}
+    for key, config in settings.items():
+        digests = (digest(config.model_copy(update={"seed": seed})) for seed in range(rule.most))
+        found[key] = [known[name] for name in itertools.takewhile(known.__contains__, digests)]
+    for variant, config in variants.items():
+        seeds = min(rule.most, kept_seeds(variant, config, folder / VARIANT_CELLS))
+        found[variant.key] = run_variant(variant, config, seeds, folder / VARIANT_CELLS)
+    return {key: results for key, results in found.items() if len(results) > rule.first}
+
+
+def _run(
+    settings: dict[Key, Config],
+    variants: dict[Variant, Config],
+    seeds: int,
+    folder: Path,
+    show_progress: bool,
+    deadline: float = math.inf,
+) -> Table:
     """The results of all cells and variants, one list over seeds each."""
     configs = [config.model_copy(update={"seed": seed}) for config in settings.values() for seed in range(seeds)]
-    with CellProgress(len(configs) + seeds * len(variants), show_progress) as progress:
+    checks = [(config, variant.kind) for variant, config in variants.items() for _ in range(seeds)]
+    with CellProgress(configs, show_progress, checks) as progress:
+
+        def step(config: Config, name: str, kind: str = "") -> None:
+            progress.step(config, name, kind)
+            if time.monotonic() > deadline:
+                raise OutOfTimeError(name)
 
         def on_result(done: int, total: int, config: Config, result: Result) -> None:
-            progress.step(f"{config.data.name} {config.algorithm.name} seed {config.seed}")
+            step(config, f"{config.data.name} {config.algorithm.name} seed {config.seed}")
 
-        results = run_sweep(configs, folder / "cells.jsonl", on_result)
+        results = run_sweep(configs, folder / CELLS, on_result)
         table = {key: results[i * seeds : (i + 1) * seeds] for i, key in enumerate(settings)}
         for variant, config in variants.items():
 
-            def on_variant(name: str = f"{variant.key[0]}, {variant.kind}") -> None:
-                progress.step(name)
+            def on_variant(config: Config = config, variant: Variant = variant) -> None:
+                step(config, f"{variant.key[0]}, {variant.kind}", variant.kind)
 
-            table[variant.key] = run_variant(variant, config, seeds, folder / "variants.jsonl", on_variant)
+            table[variant.key] = run_variant(variant, config, seeds, folder / VARIANT_CELLS, on_variant)
     return table
-
-
-def claims_page(result: Reproduction, command: str, seeds: int, scale: Scale) -> list[str]:
-    """claims.md: how the results came about, and the verdicts in a table."""
-    counts = {v: sum(c["verdict"] == v for c in result.claims) for v in ("holds", "does not hold", "undecided")}
-    lines = [
-        "# The paper's claims",
-        "",
-        f"- Command: `{command}`",
-        f"- Commit: {_git_commit() or 'unknown'}",
-        f"- {result.cells} runs with {seeds} seed{'s' if seeds > 1 else ''}; this call took {result.seconds:.0f} s.",
-        f"- Training alone, of all cells, also those that an earlier call ran: {result.training_seconds:.0f} s.",
-        "- " + ", ".join(f"{count} {name}" for name, count in counts.items()) + ".",
-        "- Effect: positive on the side that the paper claims; differences are paired over seeds, with a 95 % Student t",
-        "  interval; all of it above zero: holds; all below: does not hold; else undecided. Nothing was tuned.",
-        "- How the paper is read: docs/reading-the-paper.md, and under every figure.",
-    ]
-    if scale.quick:
-        lines.append("- QUICK: a tenth of the rounds, some of the curves, no first round of all clients. It measures nothing.")
-    lines += ["", "| id | claim | check | effect | 95 % interval | verdict |", "|---|---|---|---|---|---|"]
-    lines += [_line(claim) for claim in result.claims]
-    if result.left_out:
-        lines += ["", f"Left out, as their figures or some of their points were not run: {', '.join(result.left_out)}."]
-    return lines
-
-
-def _line(claim: dict[str, Any]) -> str:
-    limits: Sequence[float] | None = claim["interval"]
-    interval = f"{limits[0]:g} to {limits[1]:g}" if limits else "one seed"
-    check = claim["check"].replace("|", "\\|")
-    return f"| {claim['id']} | {claim['claim']} | {check} | {claim['effect']:g} | {interval} | {claim['verdict']} |"

@@ -5,8 +5,9 @@ ratios of 1     Algorithm 2 as printed, selections included, with both ratios 1 
 stationarity    the paper's measure P along a run without noise                                   (Theorem 3)
 """
 
-import functools
+import itertools
 import json
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,10 +26,11 @@ from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.engines.simulation.simulation import Simulation
 from fedpdm.errors import DivergedError
 from fedpdm.problem.penalties import Penalty
+from fedpdm.runs.cluster import each, last_few
 from fedpdm.studies.compare import POINTS
 from fedpdm.studies.paper.figures import Key
 
-__all__ = ["Variant", "VARIANTS", "variant_configs", "run_variant", "plain_mean", "with_ratios_of_one"]
+__all__ = ["Variant", "VARIANTS", "kept_seeds", "variant_configs", "run_variant", "plain_mean", "with_ratios_of_one"]
 
 
 # A compiler rounds a mean over masks and one over flags differently in the last bit; more rounds would only add such bits up
@@ -155,22 +157,55 @@ def run_variant(
         One result per seed.
     """
     known = _read(store)
-    results, run = [], None
-    for seed in range(seeds):
-        name = f"{variant.kind} {digest(config.model_copy(update={'seed': seed}))}"
-        if name not in known:
-            run = run or RUNNERS[variant.kind](config, _federation(config.data.model_dump_json()))
-            try:
-                known[name] = run(seed)
-            except DivergedError as error:
-                known[name] = {"diverged": str(error)}
-            store.parent.mkdir(parents=True, exist_ok=True)
-            with store.open("a") as file:
-                file.write(json.dumps({"variant": name, **known[name]}) + "\n")
-        results.append(known[name])
-        if on_result:
-            on_result()
-    return results
+    names = {seed: _name(variant, config, seed) for seed in range(seeds)}
+    missing = [seed for seed in names if names[seed] not in known]
+    say = on_result or (lambda: None)
+    for _ in range(seeds - len(missing)):
+        say()
+    for (_, _, seed), result in each(_run, [(variant.kind, config, seed) for seed in missing]):
+        known[names[seed]] = result
+        store.parent.mkdir(parents=True, exist_ok=True)
+        with store.open("a") as file:
+            file.write(json.dumps({"variant": names[seed], **result}) + "\n")
+        say()
+    return [known[name] for name in names.values()]
+
+
+def _run(given: tuple[str, Config, int]) -> dict[str, Any]:
+    kind, config, seed = given
+    began = time.perf_counter()
+    run = _runner(f"{kind} {digest(config)}", kind, config)
+    try:
+        return run(seed) | {"seconds": round(time.perf_counter() - began, 3)}
+    except DivergedError as error:
+        return {"diverged": str(error)}
+
+
+@last_few(1)
+def _runner(kind: str, config: Config) -> Callable[[int], dict[str, Any]]:
+    data = config.data.model_dump_json()
+    return RUNNERS[kind](config, _federation(data, data))
+
+
+def kept_seeds(variant: Variant, config: Config, store: Path) -> int:
+    """Count the seeds of a variant, from 0 without a gap, that the store keeps.
+
+    Parameters
+    ----------
+    variant, config, store
+        As for `run_variant`.
+
+    Returns
+    -------
+    int
+        The number of seeds.
+    """
+    known = _read(store)
+    return next(seed for seed in itertools.count() if _name(variant, config, seed) not in known)
+
+
+def _name(variant: Variant, config: Config, seed: int) -> str:
+    return f"{variant.kind} {digest(config.model_copy(update={'seed': seed}))}"
 
 
 def _run_plain_mean(config: Config, federation: Federation) -> Callable[[int], dict[str, Any]]:
@@ -221,7 +256,7 @@ def _changed(config: Config, federation: Federation, change: Callable[[Algorithm
     return simulation
 
 
-@functools.lru_cache(maxsize=1)
+@last_few(1)
 def _federation(data: str) -> Federation:
     section = DataSection.model_validate_json(data)
     return build_federation(

@@ -104,7 +104,9 @@ def _in_time(message: Message, context: Context, make: Callable[[Any], Any], ref
     try:
         settings = _checked(dict(context.node_config))
         said = make(settings)
-    except Exception as error:  # Flower would send its text to the server
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # also a panic of compiled code: Flower would send its text to the server
         said = refuse(*_refusal(error))
     answer = Message(pack(said), reply_to=message)
     if settings is not None:  # without a configuration there is neither a policy nor data
@@ -112,7 +114,7 @@ def _in_time(message: Message, context: Context, make: Callable[[Any], Any], ref
     return answer
 
 
-def _refusal(error: Exception) -> tuple[str, str]:
+def _refusal(error: BaseException) -> tuple[str, str]:
     """Return code and constant text. A request that cannot be read is not examined further, so its refusal is quick."""
     if isinstance(error, Refused):
         return error.name, REFUSALS[error.name]

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from fedpdm.data.features import options_of
+from fedpdm.data.basis_files import is_pinned
+from fedpdm.data.columns import Image
+from fedpdm.data.encoders import encoder_of
+from fedpdm.data.features import map_words, options_of
 from fedpdm.engines.flower.client.held_jobs import check_whole, hold
 from fedpdm.engines.flower.client.node_data import NodeSource, check_schema, load_examples
 from fedpdm.engines.flower.client.policy import Policy
@@ -12,6 +15,11 @@ from fedpdm.engines.flower.job import Job
 from fedpdm.errors import UserError
 
 __all__ = ["approve", "explain"]
+
+FIRST = {
+    True: "Means and deviations: one message before training, by which the rows of all clients are centred and scaled",
+    False: "Second moment of the features: one message before training, whose strongest directions all rows are put on",
+}  # by data.standardise
 
 
 def explain(job: Job, client: int | None = None) -> list[str]:
@@ -33,11 +41,11 @@ def explain(job: Job, client: int | None = None) -> list[str]:
     data, local = config.data, config.local
     batch = f"batches of {local.batch_size} rows" if local.batch_size else "all rows in every step"
     classes = ", ".join(job.classes[:6]) + (", ..." if len(job.classes) > 6 else "")
-    what = f"the number {classes}" if job.numeric else f"{len(job.classes)} classes ({classes})"
-    maps = f"data.features={data.features}, data.scaling={data.scaling}{_map_words(job)}"
+    what = f"the {job.kind} {classes}" if job.numeric else f"{len(job.classes)} classes ({classes})"
+    maps = f"data.features={map_words(data, job.features)}, data.scaling={data.scaling}{_map_words(job)}"
     lines = [f"Job {job.digest}"]
     lines.append(
-        f"Learns a model of {what} from {len(job.features)} columns, with "
+        f"Learns a model of {what} from {_input_words(job)}, with "
         f"{config.algorithm.name}, in {config.rounds.total} rounds among {data.clients} clients."
     )
     lines.append(
@@ -52,7 +60,7 @@ def explain(job: Job, client: int | None = None) -> list[str]:
     one = "one row" if job.unit is None else f"all rows of one {job.unit}"
     if plan.standard_multiplier:
         lines.append(
-            "Means and deviations: one message before training, by which the rows of all clients are centred and scaled, with "
+            f"{FIRST[job.settings.data.standardise]}, with "
             f"noise of {plan.standard_multiplier:.4g} times the largest effect of {one}."
         )
     what = f"{plan.noise_multiplier:.4g} times the largest effect of {one} (mode {plan.mode}, clip {plan.clip:g})"
@@ -63,18 +71,22 @@ def explain(job: Job, client: int | None = None) -> list[str]:
         lines.append(
             f"Secure sums: at most {plan.participations}, {plan.shared.against()}; {whose} {what}.{plan.shared.other_figure()}"
         )
-    if job.evaluation is not None:
-        times = len(job.evaluation.rounds(config.rounds.total))
+    if plan.interval_multiplier:
         lines.append(
-            f"Evaluations: {times}, on {job.evaluation.share:.0%} of the rows, which are not trained on; counts with noise of "
+            "Intervals: one message after training, with the gradient and the curvature at the released model, with noise of "
+            f"{plan.interval_multiplier:.4g} times the largest effect of {one}."
+        )
+    if job.evaluation is not None:
+        times, sums = len(job.evaluation.rounds(config.rounds.total)), "sums" if job.kind == "number" else "counts"
+        lines.append(
+            f"Evaluations: {times}, on {job.evaluation.share:.0%} of the rows, which are not trained on; {sums} with noise of "
             f"{job.evaluation.noise_multiplier(config):.4g} times the largest effect of {one}."
         )
     relation = f"adding or removing {one}" if plan.relation == "add-remove" else f"replacing {one}"
     lines.append(f"Cost: epsilon = {job_epsilon(job):.4g} at delta = {plan.delta:g} in all, for {relation}.")
-    if plan.clients_per_unit > 1:
-        lines.append(
-            f"This holds if no {job.unit} has rows at more than {plan.clients_per_unit} clients, which no client can check."
-        )
+    if job.unit is not None:
+        most = f"more than {plan.clients_per_unit} clients" if plan.clients_per_unit > 1 else "another client"
+        lines.append(f"This holds if no {job.unit} has rows at {most}, which no client can check.")
     return lines
 
 
@@ -83,18 +95,30 @@ def _slot_words(job: Job, client: int | None) -> str:
         most = f"between {min(job.client_slots)} and {job.slots}, a number for every client,"
     else:
         most = f"at most {job.slots if client is None else job.slots_of(client)}"
+    if job.kind == "time":
+        return f"Subjects, one row of the file each: {most} (slots); a subject has a row in each of {job.unit_rows} time bands"
     if job.unit is None:
         return f"Rows: {most} (slots)"
     return f"Each {job.unit} counts as one, with at most {job.unit_rows} rows; {job.unit}s: {most} (slots)"
 
 
+def _input_words(job: Job) -> str:
+    images = [column for column in job.table.columns.values() if isinstance(column, Image)] if job.table else []
+    return f"images of {' x '.join(map(str, images[0].shape))} pixels" if images else f"{len(job.features)} columns"
+
+
 def _map_words(job: Job) -> str:
     data = job.config.data
-    if data.features != "fourier":
-        return ""
-    options = options_of(data)
-    count, bandwidth, seed = (options[key] for key in ("fourier_count", "fourier_bandwidth", "features_seed"))
-    return f" ({count} cosines, bandwidth {bandwidth:g}, seed {seed})"
+    words = []
+    if digest := encoder_of(job.config):
+        words.append(f"the public encoder with SHA-256 {digest}")
+    if data.features == "fourier":
+        options = options_of(data)
+        count, bandwidth, seed = (options[key] for key in ("fourier_count", "fourier_bandwidth", "features_seed"))
+        words.append(f"{count} cosines, bandwidth {bandwidth:g}, seed {seed}")
+    if is_pinned(data.basis):
+        words.append(f"{data.basis_size} directions of the public file {data.basis}")
+    return f" ({'; '.join(words)})" if words else ""
 
 
 def approve(state_dir: Path, job: Job, policy: Policy, source: NodeSource | None = None) -> Path:

@@ -4,6 +4,7 @@ import sqlite3
 from pathlib import Path
 
 from fedpdm.engines.flower.client.held_jobs import FOLDER, held_job
+from fedpdm.engines.flower.client.identity import KEY_FILE, identity_of
 from fedpdm.errors import UserError
 from fedpdm.runs.check import Finding, check_ledger, looked_at
 
@@ -26,6 +27,8 @@ def check_state(path: Path) -> list[Finding]:
     found = [looked_at("state.sqlite", lambda: _pages(path / "state.sqlite"), "take it from a backup made with the ledger")]
     if (path / "ledger.sqlite").exists():
         found.append(check_ledger(path))
+    if (path / KEY_FILE).exists():
+        found.append(looked_at(KEY_FILE, lambda: identity_of(path), "take it from a backup: servers know the client by it"))
     for job in sorted((path / FOLDER).glob("*.toml")):
         remedy = "`fedpdm flower approve` with the job's file puts it right"
         found.append(looked_at(f"{FOLDER}/{job.name}", lambda job=job: held_job(path, job.stem), remedy))

@@ -21,13 +21,14 @@ from fedpdm.engines.flower.client.admission import make_room
 from fedpdm.engines.flower.client.books import ACCOUNT, BudgetClosed, open_books
 from fedpdm.engines.flower.client.evidence import keep_exchange
 from fedpdm.engines.flower.client.held_jobs import check_whole, held_job, take_offer
+from fedpdm.engines.flower.client.identity import prove
 from fedpdm.engines.flower.client.node_data import NodeSource, check_schema, forget_old_rows, load_examples
 from fedpdm.engines.flower.client.policy import Policy, check_plan, load_policy
 from fedpdm.engines.flower.client.seal import seal_of
 from fedpdm.engines.flower.client.standard import release_means
 from fedpdm.engines.flower.client.store import Store, open_store
 from fedpdm.engines.flower.client.work import Work
-from fedpdm.engines.flower.cohort.node import Place, public_key, take_step
+from fedpdm.engines.flower.cohort.node import Place, take_step
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import (
     REFUSALS,
@@ -45,8 +46,13 @@ from fedpdm.privacy.ledger import AlreadySpent, Budget, BudgetExceeded, Ledger
 
 __all__ = ["ACCOUNT", "SUFFIXES", "Node", "answer", "introduce", "for_the_server"]
 
-SUFFIXES = {"evaluate": ":evaluation", "standardise": ":standard"}  # added to the job's digest, in ledger and store
+SUFFIXES = {
+    "evaluate": ":evaluation",
+    "standardise": ":standard",
+    "intervals": ":intervals",
+}  # added to the job's digest, in ledger and store
 _NAMES = ((BudgetClosed, "budget"), (BudgetExceeded, "budget"), (AlreadySpent, "spent"))
+STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 Answer = TypeVar("Answer")
 
 
@@ -84,13 +90,15 @@ def introduce(node: Node, meeting: Meeting) -> Introduction:
             job = take_offer(node.state_dir, meeting.job, meeting.offer, policy, store.admission)
         check_schema(node.source, job)
         check_whole(policy, job)
-        by_sums = job.config.privacy.trust == "cohorts"
-        return Introduction(node.client, key=public_key(node.state_dir) if by_sums else "")
+        key, proof = prove(node.state_dir, meeting, node.client)
+        return Introduction(node.client, key=key, proof=proof)
 
     try:
         check_meeting(meeting)
         return _with_store(node, meeting.job, -1, meet)
-    except Exception as error:  # of any kind: its text stays at the node
+    except STOPS:
+        raise
+    except BaseException as error:  # of any kind, a panic of compiled code too: its text stays at the node
         return Introduction(node.client, *for_the_server(error))
 
 
@@ -120,18 +128,20 @@ def answer(node: Node, request: Request) -> Reply:
         if request.client != node.client:
             raise Refused("client", f"The request is for client {request.client}; this is client {node.client}.")
         return _with_store(node, request.job, request.round, lambda store, policy: _answer(node, request, store, policy))
-    except Exception as error:  # see above
+    except STOPS:
+        raise
+    except BaseException as error:  # see above
         name, reason = for_the_server(error)
         known = request.job if name != "malformed" else ""
         return Reply(known, request.round if known else -1, node.client, refused=name, reason=reason)
 
 
-def for_the_server(error: Exception) -> tuple[str, str]:
+def for_the_server(error: BaseException) -> tuple[str, str]:
     """Return code and constant text of a refusal, and print the details to the node's own log.
 
     Parameters
     ----------
-    error : Exception
+    error : BaseException
         The error of any kind.
 
     Returns
@@ -144,7 +154,7 @@ def for_the_server(error: Exception) -> tuple[str, str]:
     return refused.name, REFUSALS[refused.name]
 
 
-def _named(error: Exception) -> Refused:
+def _named(error: BaseException) -> Refused:
     if isinstance(error, Refused) and error.name in REFUSALS:
         return error
     name = next((name for kind, name in _NAMES if isinstance(error, kind)), "node")
@@ -156,7 +166,9 @@ def _with_store(node: Node, job: str, round_index: int, work: Callable[[Store, P
     with open_store(node.state_dir) as store:
         try:
             return work(store, load_policy(node.policy))
-        except Exception as error:
+        except STOPS:
+            raise
+        except BaseException as error:
             refused = _named(error)
             if refused.name != "rate":
                 store.note_refusal(job, round_index, refused)
@@ -215,13 +227,15 @@ def _make(
     shared = job.config.privacy.clients_per_unit**0.5
 
     def spend(sensitivity: float, sigma: float) -> None:
-        note = work.note if work else f"means and deviations, {job.noise} noise"
+        note = work.note if work else f"{job.first_release.what if job.first_release else ''}, {job.noise} noise"
         ledger.spend(ACCOUNT, request.round, sensitivity, sigma / shared, note, request.job)
 
     if work is None:
         return release_means(job, node.client, own, spend), state, state
     if request.task == "evaluate":
         return work.evaluate(own, spend), state, state
+    if request.task == "intervals":
+        return work.curvature(own, spend), state, state
     result = work.make(own, state, spend)
     return encode_message(work.setup.links, result.packed), state, [np.asarray(leaf) for leaf in jax.tree.leaves(result.state)]
 
@@ -238,6 +252,13 @@ def _require_budget(job: Job, request: Request, policy: Policy, ledger: Ledger, 
             raise Refused("standard", "The job has no such release of means, or it is not asked for as the first message.")
         check_plan(policy, plan)
         multiplier = plan.standard_cost_multiplier()
+    elif request.task == "intervals":
+        if plan is None or not plan.interval_multiplier or request.round + 1 != job.config.rounds.total:
+            raise Refused(
+                "intervals", "The job has no such release of gradients and curvature, or it is not asked for at the end."
+            )
+        check_plan(policy, plan)
+        multiplier = plan.interval_cost_multiplier()
     elif plan is None:
         return
     else:

@@ -7,7 +7,7 @@ from fedpdm.engines.flower.client.admission import Admission
 from fedpdm.engines.flower.client.node_data import forget_job
 from fedpdm.engines.flower.client.policy import Policy, check_cohort, check_job, check_plan
 from fedpdm.engines.flower.cohort.agreement import agree_on
-from fedpdm.engines.flower.job import Job, job_toml, parse_job
+from fedpdm.engines.flower.job import Job, check_size, job_toml, parse_job
 from fedpdm.engines.flower.protocol import Refused, is_digest
 from fedpdm.errors import ConfigError
 from fedpdm.runs.folder import atomic_write
@@ -76,6 +76,7 @@ def check_whole(policy: Policy, job: Job) -> None:
     """
     check_job(policy, job)
     try:
+        check_size(job, job.width)
         _, plan = job.setup
     except ConfigError as error:
         raise Refused("settings", str(error)) from None

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedpdm.engines.flower.client.rows import Rows, read_arrays, read_rows
+from fedpdm.data.limits import require_memory
+from fedpdm.engines.flower.client.rows import Places, Rows, read_arrays, read_rows
 from fedpdm.engines.flower.client.slots import ClientExamples, deal, in_slots, warn
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.job_schema import check_table, schema_digest
@@ -80,7 +81,7 @@ def beyond_slots(folder: Path, job: Job) -> int:
     int
         The number of rows; 0 if the examples are not stored.
     """
-    kept = _read(_path(folder, job.digest), job)
+    kept = _stored(_path(folder, job.digest))  # its width is not checked: that would need the job's encoder
     return int(kept.beyond) if kept is not None else 0
 
 
@@ -168,21 +169,35 @@ def _fingerprint(source: NodeSource) -> str:
             except OSError as error:
                 raise DataError(f"The file {path} cannot be read: {error.strerror}.") from None
             about += [str(path.absolute()), status.st_size, status.st_mtime_ns, status.st_ino]
+            if path.is_dir():  # its own time does not change with a file below it
+                about += [_mark(file) for file in sorted(path.rglob("*")) if file.is_file()]
     return hashlib.sha256(repr(about).encode()).hexdigest()
 
 
-def _read(path: Path, job: Job, client: int | None = None) -> ClientExamples | None:
-    """Read stored examples; a broken file is made again."""
+def _mark(file: Path) -> tuple[str, int, int, int]:
+    status = file.stat()
+    return str(file), status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _stored(path: Path) -> ClientExamples | None:
+    """Read a file of examples, if it is there and whole."""
     if not path.is_file():
         return None
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            kept = ClientExamples(*(arrays[name] for name in ClientExamples._fields))
+            return ClientExamples(*(arrays[name] for name in ClientExamples._fields))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
+
+
+def _read(path: Path, job: Job, client: int) -> ClientExamples | None:
+    """Read stored examples that fit the job; a broken file is made again."""
+    kept = _stored(path)
+    if kept is None:
+        return None
     places = len(kept.features)
-    fits = places == job.places_of(client) if client is not None else places in {n * job.unit_rows for n in job.all_slots}
-    whole = fits and kept.features.shape[1:] == (job.width,) and all(len(part) == places for part in kept[:-1])
+    fits = places == job.places_of(client) and kept.features.shape[1:] == (job.width,)
+    whole = fits and all(len(part) == places for part in kept[:-1])
     return kept if whole else None
 
 
@@ -219,30 +234,36 @@ def read_file_rows(source: NodeSource, job: Job) -> ClientExamples:
 def _file(source: NodeSource, job: Job, order: np.ndarray | None = None) -> ClientExamples:
     check_schema(source, job)
     assert source.path is not None
-    rows = _read_file(source.path, job)
+    rows = _read_file(source.path, job, Places(job.slots_of(source.client), job.unit_rows))
     dealt = deal(rows, job, source.client, order)
-    names, features = tuple(job.features), np.zeros((len(rows.good), job.width), np.float32)
+    names, width = tuple(job.features), job.width
+    features = np.zeros((len(rows.good), width), np.float32)
     with np.errstate(all="ignore"):
         for row in np.flatnonzero(dealt.places >= 0):  # one by one: in a batch the last digits of a row may depend on others
-            features[row] = _mapped(job, rows.features[row], names)
+            features[row] = _mapped(job, rows.features[row], names, width)
     return in_slots(rows._replace(features=features), dealt, job, source.client, str(source.path))
 
 
-def _mapped(job: Job, row: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+def _mapped(job: Job, row: np.ndarray, names: tuple[str, ...], width: int) -> np.ndarray:
     """Return one row after the public map; NaN, so that its slot stays empty, if the map does not take it."""
     from fedpdm.data.prepare import map_row
 
     try:
-        return map_row(job.config, row, names)
-    except Exception as error:  # a plugin's map may raise any error at an odd row
+        mapped = map_row(job.config, row, names)
+        if mapped.shape != (width,):
+            raise DataError(f"it gives {len(mapped)} numbers, not {width}")
+    except Exception as error:  # a plugin's map, or an encoder, may raise any error at an odd row
         warn(f"the map does not take a row: {type(error).__name__}: {error}")
-        return np.full(job.width, np.nan, np.float32)
+        return np.full(width, np.nan, np.float32)
+    return mapped
 
 
-def _read_file(path: Path, job: Job) -> Rows:
+def _read_file(path: Path, job: Job, places: Places) -> Rows:
+    # of the public places, before any row is read: the number of rows decides nothing
+    require_memory(4 * places.slots * (places.unit_rows + (places.unit_rows > 1)) * len(job.features))
     if job.table is None:
         if path.suffix != ".npz":
             raise DataError(f"{path} is a table, but the job has no schema: make it with `fedpdm flower init --schema`.")
-        return read_arrays(path, len(job.features), len(job.classes))
+        return read_arrays(path, len(job.features), len(job.classes), places)
     check_table(job.table)
-    return read_rows(path, job.table)
+    return read_rows(path, job.table, places)

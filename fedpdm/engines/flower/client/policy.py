@@ -6,13 +6,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from fedpdm.choices import ALGORITHMS, FEATURE_MAPS
-from fedpdm.choices.words import DRAWINGS, MODES, Drawing, Noise, Relation
+from fedpdm.choices.words import DRAWINGS, MODES, PRIVATE_BASIS, Noise, Relation
 from fedpdm.config import Config, Section
 from fedpdm.config.keys import dotted
 from fedpdm.config.names import AlgorithmName, OneOf
+from fedpdm.data.basis_files import is_pinned
+from fedpdm.data.encoders import encoder_of
 from fedpdm.data.features import map_name, options_of, with_basis_chosen
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Refused
@@ -49,8 +51,20 @@ class AllowSection(Section):
     )
     modes: tuple[Annotated[str, OneOf((DEPLOYED,))], ...] = DEPLOYED
     maps: tuple[Annotated[str, OneOf((FEATURE_MAPS,))], ...] = Field(default_factory=lambda: tuple(FEATURE_MAPS))
-    bases: tuple[Literal["none", Drawing], ...] = ("none", *DRAWINGS)
+    bases: tuple[str, ...] = Field(
+        default=("none", PRIVATE_BASIS, *DRAWINGS),
+        description="drawings, none, private, or sha256:... of a public file, which an approved job may name without an entry",
+    )
+    encoders: tuple[str, ...] = Field(default=(), description="SHA-256 of public encoders; empty: any in an approved job")
     map_seeds: tuple[int, ...] = Field(default=(), description="seeds of random maps; empty: any in an approved job")
+
+    @field_validator("bases")
+    @classmethod
+    def _known(cls, bases: tuple[str, ...]) -> tuple[str, ...]:
+        known = ("none", PRIVATE_BASIS, *DRAWINGS)
+        if wrong := [basis for basis in bases if basis not in known and not is_pinned(basis)]:
+            raise ValueError(f"{wrong[0]} is not a basis: expected {', '.join(known)}, or sha256: and 64 hexadecimal digits")
+        return bases
 
 
 class LimitsSection(Section):
@@ -69,6 +83,7 @@ class LimitsSection(Section):
     evaluations_max: int = Field(default=100, ge=0, description="evaluations in one job")
     evaluation_noise_multiplier_min: float = Field(default=1.0, gt=0)
     standard_noise_multiplier_min: float = Field(default=1.0, gt=0, description="of the means and deviations before training")
+    interval_noise_multiplier_min: float = Field(default=1.0, gt=0, description="of gradients and curvature after training")
     jobs_max: int = Field(default=100, ge=1, description="jobs in the state-dir")
     jobs_per_day: int = Field(default=10, ge=0, description="new jobs that are taken without an operator's approval")
     introductions_per_day: int = Field(default=10_000, ge=1)
@@ -208,10 +223,14 @@ def _check_map(policy: Policy, config: Config, job: Job) -> None:
     allow, limits, data = policy.allow, policy.limits, config.data
     name, options = map_name(data.features, job.features), options_of(data)
     _among("map", name, allow.maps)
-    basis = with_basis_chosen(name, options)["basis"]
-    _among("map", basis, allow.bases)
+    basis = data.basis if data.basis == PRIVATE_BASIS else with_basis_chosen(name, options)["basis"]
+    if policy.takes_offers or not is_pinned(basis):  # the operator who approved a job has seen the digest in it
+        _among("map", basis, allow.bases)
     if basis != "none":
         _at_most("map", data.basis_size, limits.basis_size_max)
+    encoder = encoder_of(config)
+    if name == "onnx" and (allow.encoders or policy.takes_offers) and encoder not in allow.encoders:
+        raise Refused("map", f"The job asks for the encoder {encoder}; this client's policy allows {allow.encoders}.")
     if name == "fourier":
         _at_most("map", options["fourier_count"], limits.fourier_count_max)
         _at_most("map", options["fourier_bandwidth"], limits.fourier_bandwidth_max)
@@ -242,6 +261,8 @@ def check_plan(policy: Policy, plan: Plan, taken: int = 0) -> None:
     _at_least("noise", plan.cost_multiplier(), limits.noise_multiplier_min)
     if plan.standard_multiplier:
         _at_least("noise", plan.standard_cost_multiplier(), limits.standard_noise_multiplier_min)
+    if plan.interval_multiplier:
+        _at_least("noise", plan.interval_cost_multiplier(), limits.interval_noise_multiplier_min)
     _at_most("participations", taken + 1, min(plan.participations, limits.participations_max))
 
 

@@ -1,33 +1,28 @@
 """A node's own rows, each read by itself: a malformed row counts as empty and changes no other row.
 
-A CSV or LibSVM file has one row per line here. So an open quote, too many fields or bytes that are not text damage only their
-own line. `fedpdm.data.tables`, whose messages only the owner sees, refuses the whole file instead. In Parquet and NPZ files
-the schema decides the meaning of a cell, never the column's type (`cells`). In a file without rows all slots are empty.
+The schema decides the meaning of a cell, never the column's type (`cells`). In a file without rows all slots are empty.
+
+Only rows that can get a place are encoded, so memory depends on the job's public slots and not on the number of rows.
 """
 
-import csv
-import io
-import re
-import zipfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedpdm.data.encoding import encode
-from fedpdm.data.schema import Category, Number, Schema
-from fedpdm.data.tables import Table, npz_columns, number_word
-from fedpdm.engines.flower.client.cells import column_of, numbers_of, words_of
+from fedpdm.data.encoding import NOT_SEEN, SEEN, encode
+from fedpdm.data.schema import Category, Image, Number, Schema, Target, Text
+from fedpdm.data.survival import band_places, expand
+from fedpdm.data.tables import Table
+from fedpdm.engines.flower.client.cells import column_of, numbers_of, text_of, words_of
+from fedpdm.engines.flower.client.files import Columns, load_npz, read_columns
+from fedpdm.engines.flower.client.images import folder_columns, pixels_and_faults
 from fedpdm.errors import DataError
 
 if TYPE_CHECKING:
     import polars
 
-__all__ = ["Rows", "read_rows", "read_arrays", "without_rows"]
-
-_DECIMAL_COMMA = re.compile(r"^(\s*[+-]?\d+),(\d+\s*)$")
-Columns = Mapping[str, "polars.Series"]
+__all__ = ["Places", "Rows", "rank_in_unit", "read_rows", "read_arrays", "unit_numbers"]
 
 
 class Rows(NamedTuple):
@@ -36,39 +31,43 @@ class Rows(NamedTuple):
     features: np.ndarray  # [n, d] float32
     labels: np.ndarray  # [n] int32, or float32 in [0, 1] if the label is a number
     good: np.ndarray  # [n] bool
-    units: tuple[str | None, ...] | None = None  # the person of each row, if the schema names the column
+    units: tuple[str | None, ...] | None = None  # the person of each row, if the schema names the column; the subject of a time
+    beyond: int = 0  # units of the file that are not here: there are more than slots
+    cut: int = 0  # good rows that are not here: their person has more of them than count
 
 
-def read_rows(path: Path, schema: Schema) -> Rows:
+class Places(NamedTuple):
+    """The public number of places for rows."""
+
+    slots: int
+    unit_rows: int = 1  # of one person
+
+
+def read_rows(path: Path, schema: Schema, places: Places | None = None) -> Rows:
     """Read the rows of a table by a public schema; the encoding does not depend on the rows.
 
     Parameters
     ----------
     path : Path
-        The file.
+        The file, or a folder of images.
     schema : Schema
         The public schema.
+    places : Places, optional
+        The places for rows. Rows that get none are left out; the first one of each person stays. None: all rows stay.
 
     Returns
     -------
     Rows
         The rows.
     """
-    if not path.is_file():
-        raise DataError(f"The file {path} does not exist: check data-path in the node's configuration.")
-    kind = path.suffix.lower()
-    if kind in (".csv", ".tsv"):
-        return _encoded(path.name, schema, *_read_lines(path))
-    if kind in (".libsvm", ".svm", ".svmlight"):
-        return _encoded(path.name, schema, *_read_libsvm(path, schema))
-    columns = _read_columns(path)
-    lengths = {len(column) for column in columns.values()}
-    if len(lengths) != 1:
-        raise DataError(f"{path} has columns of different lengths, or none.")
-    return _encoded(path.name, schema, columns, np.ones(lengths.pop(), bool))
+    if path.is_dir():
+        columns, good, beyond = folder_columns(path, schema, places.slots if places and not schema.unit_column else None)
+        found = _encoded(path.name, schema, columns, good, places)
+        return found._replace(beyond=found.beyond + beyond)
+    return _encoded(path.name, schema, *read_columns(path, schema), places)
 
 
-def read_arrays(path: Path, features: int, classes: int) -> Rows:
+def read_arrays(path: Path, features: int, classes: int, places: Places | None = None) -> Rows:
     """Read the rows of an NPZ file with arrays `features` [n, d] and `labels` [n].
 
     Parameters
@@ -77,53 +76,64 @@ def read_arrays(path: Path, features: int, classes: int) -> Rows:
         The file.
     features, classes : int
         The job's number of columns and of classes.
+    places : Places, optional
+        The places for rows; further rows are left out. None: all rows stay.
 
     Returns
     -------
     Rows
         The rows.
     """
-    x, y = _load(path, lambda arrays: (arrays["features"], arrays["labels"]), "numpy.savez(path, features=..., labels=...)")
+    x, y = load_npz(path, lambda arrays: (arrays["features"], arrays["labels"]), "numpy.savez(path, features=..., labels=...)")
     if x.ndim != 2 or x.shape[1] != features or y.shape != (len(x),):
         raise DataError(f"{path} has features {x.shape} and labels {y.shape}; the job's model has {features} columns.")
+    most = len(x) if places is None else min(len(x), places.slots)
     with np.errstate(all="ignore"):
-        places = _plain(y)
-        labels = np.where(np.isin(places, np.arange(classes)), places, -1).astype(np.int32)
-        return Rows(_plain(x).astype(np.float32), labels, labels >= 0)
+        numbers = _plain(y[:most])
+        labels = np.where(np.isin(numbers, np.arange(classes)), numbers, -1).astype(np.int32)
+        return Rows(_plain(x[:most]).astype(np.float32), labels, labels >= 0, beyond=len(x) - most)
 
 
-def without_rows(path: Path, rows: set[int]) -> tuple[int, bytes]:
-    """Count the rows of a file, and leave some of them out.
+def unit_numbers(units: tuple[str | None, ...] | None, rows: int) -> np.ndarray:
+    """Number the units in the order of the file; a row without a person is a unit of its own.
 
     Parameters
     ----------
-    path : Path
-        CSV, LibSVM, Parquet or NPZ.
-    rows : set of int
-        Places of the rows to leave out, counted from 0.
+    units : tuple or None
+        The person of each row; None: every row is a unit.
+    rows : int
+        The number of rows.
 
     Returns
     -------
-    int, bytes
-        The number of rows in the file, and the content without those rows.
+    ndarray
+        [rows].
     """
-    import polars as pl
+    if units is None:
+        return np.arange(rows)
+    known: dict[object, int] = {}
+    return np.array([known.setdefault(row if unit is None else unit, len(known)) for row, unit in enumerate(units)], np.int64)
 
-    kind, out = path.suffix.lower(), io.BytesIO()
-    if kind in (".csv", ".tsv", ".libsvm", ".svm", ".svmlight"):
-        head = 1 if kind in (".csv", ".tsv") else 0
-        lines = _lines(path)
-        kept = [line for place, line in enumerate(lines) if place - head not in rows]
-        return len(lines) - head, ("\n".join(kept) + "\n").encode()
-    if kind == ".parquet":
-        frame = pl.read_parquet(path)
-        frame.filter([place not in rows for place in range(len(frame))]).write_parquet(out)
-        return len(frame), out.getvalue()
-    arrays = _load(path, lambda found: {name: found[name] for name in found}, "numpy.savez(path, NAME=column, ...)")
-    count = max((len(array) for name, array in arrays.items() if name != "feature_names"), default=0)
-    left_out = sorted(rows)
-    np.savez(out, **{name: a if name == "feature_names" else np.delete(a, left_out, axis=0) for name, a in arrays.items()})
-    return count, out.getvalue()
+
+def rank_in_unit(units: np.ndarray, good: np.ndarray) -> np.ndarray:
+    """Return how many good rows of the same unit come before each row.
+
+    Parameters
+    ----------
+    units, good : ndarray
+        [rows], the number of the unit, and whether the row is a good one.
+
+    Returns
+    -------
+    ndarray
+        [rows].
+    """
+    order = np.argsort(units, kind="stable")
+    before = np.cumsum(good[order]) - good[order]
+    firsts = np.diff(units[order], prepend=-1) > 0
+    rank = np.empty(len(units), np.int64)
+    rank[order] = before - np.maximum.accumulate(np.where(firsts, before, 0))
+    return rank
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
@@ -133,122 +143,87 @@ def _plain(array: np.ndarray) -> np.ndarray:
     return numbers_of(column_of("", array.ravel()))[0].to_numpy().astype(np.float64).reshape(array.shape)
 
 
-def _load(path: Path, read: Any, written: str) -> Any:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return read(arrays)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is not an NPZ file as it should be ({error}): write it with {written}.") from None
-
-
-def _read_columns(path: Path) -> Columns:
-    """Read the columns of a Parquet or NPZ file, of any type."""
-    import polars as pl
-
-    if path.suffix.lower() == ".npz":
-        arrays = _load(path, npz_columns, "numpy.savez(path, NAME=column, ...)")
-        return {name: column_of(name, array) for name, array in arrays.items()}
-    if path.suffix.lower() != ".parquet":
-        raise DataError(f"{path}: a node reads .csv, .tsv, .parquet, .npz and .svm files.")
-    try:
-        return {column.name: column for column in pl.read_parquet(path).iter_columns()}
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(f"{path} is not a valid Parquet file: {' '.join(str(error).split())[:200]}.") from None
-
-
-def _encoded(name: str, schema: Schema, columns: Columns, good: np.ndarray) -> Rows:
+def _encoded(name: str, schema: Schema, columns: Columns, good: np.ndarray, places: Places | None) -> Rows:
     """Encode rows as features and labels; a word instead of a number, or an unknown label, makes its row a bad one."""
     table = Table(name, dict(columns), len(good), "")
+    table, good, units, beyond = _first_units(schema, table, good, places)
+    read, good = _read_cells(schema, table, good)
+    if schema.target and schema.target.event:
+        features = encode(schema, table._replace(columns=read), labelled=False).features
+        return _in_bands(schema, schema.target, table, features, good)._replace(beyond=beyond)
+    labels, good = _labels(schema, table, good)
+    rows, cut = _with_a_place(units, good, places)
+    read = {own: column.filter(rows) for own, column in read.items()}
+    features = encode(schema, Table(name, read, int(rows.sum()), ""), labelled=False).features
+    kept = None if units is None else tuple(unit for unit, here in zip(units, rows, strict=True) if here)
+    return Rows(features, labels[rows], good[rows], kept, beyond, cut)
+
+
+def _first_units(
+    schema: Schema, table: Table, good: np.ndarray, places: Places | None
+) -> tuple[Table, np.ndarray, tuple[str | None, ...] | None, int]:
+    """Leave out the rows of units beyond the slots, unread. Return their number too."""
+    by_person = schema.unit_column is not None and not (schema.target and schema.target.event)
+    units = tuple(text_of(table.column(schema.unit_column, "unit column"))) if by_person and schema.unit_column else None
+    if places is None:
+        return table, good, units, 0
+    numbers = unit_numbers(units, len(good))
+    first = numbers < places.slots
+    beyond = max(0, int(numbers.max(initial=-1)) + 1 - places.slots)
+    if not beyond:
+        return table, good, units, 0
+    columns = {name: column.filter(first) for name, column in table.columns.items()}
+    units = None if units is None else tuple(unit for unit, here in zip(units, first, strict=True) if here)
+    return table._replace(columns=columns, rows=int(first.sum())), good[first], units, beyond
+
+
+def _with_a_place(units: tuple[str | None, ...] | None, good: np.ndarray, places: Places | None) -> tuple[np.ndarray, int]:
+    """Mark the rows that can get a place, and the first row of each unit, so that units keep their order. Count the others."""
+    if places is None or units is None:
+        return np.ones(len(good), bool), 0
+    numbers = unit_numbers(units, len(good))
+    fits = rank_in_unit(numbers, good) < places.unit_rows
+    firsts = np.zeros(len(good), bool)
+    firsts[np.unique(numbers, return_index=True)[1]] = True
+    return (good & fits) | firsts, int((good & ~fits).sum())
+
+
+def _read_cells(schema: Schema, table: Table, good: np.ndarray) -> tuple[dict[str, "polars.Series"], np.ndarray]:
+    """Read the cells of all columns, and mark the rows that have no faults."""
     read = {}
     for own, column in schema.columns.items():
+        wrong = np.zeros(len(good), bool)
         if isinstance(column, Number):
             read[own], wrong = numbers_of(table.column(own))
-            good = good & ~wrong
         elif isinstance(column, Category):
             baseline = [column.baseline] if column.baseline else []
             read[own] = words_of(table.column(own), [*column.levels, *baseline])
-    features = encode(schema, table._replace(columns=read), labelled=False).features
-    units = None if schema.unit_column is None else _units(table.column(schema.unit_column, "unit column"))
+        elif isinstance(column, Text):
+            read[own] = text_of(table.column(own))
+        elif isinstance(column, Image):
+            read[own], wrong = pixels_and_faults(table.column(own), column)
+        good = good & ~wrong
+    return read, good
+
+
+def _labels(schema: Schema, table: Table, good: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the labels, and mark the rows that have one too."""
     if schema.target:
         numbers, wrong = numbers_of(table.column(schema.label, "label column"))
         labels = schema.target.scale(numbers.to_numpy().astype(np.float64))
-        return Rows(features, np.nan_to_num(labels), good & ~wrong & ~np.isnan(labels), units)
+        return np.nan_to_num(labels), good & ~wrong & ~np.isnan(labels)
     places = {word: place for place, word in enumerate(schema.classes)}
     words = words_of(table.column(schema.label, "label column"), schema.classes)
     labels = np.array([-1 if word is None else places.get(word, -1) for word in words], np.int32)
-    return Rows(features, labels, good & (labels >= 0), units)
+    return labels, good & (labels >= 0)
 
 
-def _units(column: "polars.Series") -> tuple[str | None, ...]:
-    """Return the persons' names; whole numbers with all their digits, so that no two persons become one."""
-    import polars as pl
-
-    return tuple(column.cast(pl.String) if column.dtype.is_integer() else words_of(column, []))
-
-
-def _lines(path: Path) -> list[str]:
-    """Return the lines of a file that are not blank."""
-    try:
-        content = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    except OSError as error:
-        raise DataError(f"The file {path} cannot be read: {error.strerror}.") from None
-    lines = []
-    for line in content.split(b"\n"):
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError:
-            text = line.decode("latin-1")
-        if text.strip():
-            lines.append(text.rstrip("\r"))
-    return lines
-
-
-def _fields(line: str, separator: str) -> list[str]:
-    """Return the fields of one line; none if the line alone is not valid CSV."""
-    try:
-        return next(csv.reader([line], delimiter=separator, strict=True))
-    except (csv.Error, StopIteration):
-        return []
-
-
-def _read_lines(path: Path) -> tuple[Columns, np.ndarray]:
-    """Read a CSV file, whose first line has the public names of the columns."""
-    lines = _lines(path)
-    if not lines:
-        raise DataError(f"{path} is empty: its first line must name the columns.")
-    separator = max(",;\t|", key=lines[0].count)
-    names = [name.strip() for name in _fields(lines[0], separator)]
-    if not names or len(set(names)) < len(names):
-        raise DataError(f"{path}: its first line does not name every column once.")
-    rows = [_fields(line, separator) for line in lines[1:]]
-    good = np.array([len(row) == len(names) for row in rows], bool)
-    whole = [row if fits else [None] * len(names) for row, fits in zip(rows, good, strict=True)]
-    if separator != ",":
-        whole = [[_DECIMAL_COMMA.sub(r"\1.\2", word) if word else word for word in row] for row in whole]
-    return {name: _words(name, [row[place] for row in whole]) for place, name in enumerate(names)}, good
-
-
-def _read_libsvm(path: Path, schema: Schema) -> tuple[Columns, np.ndarray]:
-    """Read a LibSVM file with the columns of the schema; others do not matter."""
-    lines = _lines(path)
-    names = [name for name in schema.columns if re.fullmatch(r"x[1-9]\d*", name)]
-    places = {name: place for place, name in enumerate(names)}
-    values, labels = np.zeros((len(lines), len(names))), ["" for _ in lines]
-    good = np.ones(len(lines), bool)
-    for row, line in enumerate(lines):
-        try:
-            label, *pairs = line.split("#", 1)[0].split()
-            labels[row] = number_word(float(label))
-            for index, value in (pair.split(":") for pair in pairs):
-                if (place := places.get(f"x{int(index)}")) is not None:
-                    values[row, place] = float(value)
-        except ValueError:
-            good[row], values[row] = False, 0.0
-    columns = {name: column_of(name, values[:, place]) for name, place in places.items()}
-    return {schema.label: _words(schema.label, labels), **columns}, good
-
-
-def _words(name: str, cells: list[str] | list[str | None]) -> "polars.Series":
-    import polars as pl
-
-    return pl.Series(name, cells, pl.String)
+def _in_bands(schema: Schema, target: Target, table: Table, features: np.ndarray, good: np.ndarray) -> Rows:
+    """Rows of the time bands that each subject enters; its place in the file stands for its name."""
+    numbers, wrong = numbers_of(table.column(schema.label, "label column"))
+    words = [(word or "").lower() for word in words_of(table.column(target.event or "", "event column"), [*SEEN, *NOT_SEEN])]
+    known = np.isin(words, [*SEEN, *NOT_SEEN])
+    labels = target.scale_times(numbers.to_numpy().astype(np.float64), np.isin(words, SEEN))
+    whole = good & ~wrong & known & ~np.isnan(labels)
+    rows = expand(features, np.where(whole, labels, np.float32(1e-6)), band_places(schema.label, schema.feature_names))
+    return Rows(rows.features, rows.labels, whole[rows.subjects], tuple(map(str, rows.subjects.tolist())))

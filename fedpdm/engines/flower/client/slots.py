@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedpdm.data.weights import unit_shares
-from fedpdm.engines.flower.client.rows import Rows
+from fedpdm.engines.flower.client.rows import Rows, rank_in_unit, unit_numbers
 from fedpdm.engines.flower.job import Job
 
 __all__ = ["ClientExamples", "Dealt", "deal", "in_slots", "warn"]
@@ -57,12 +57,12 @@ def deal(rows: Rows, job: Job, client: int, order: np.ndarray | None = None) -> 
     Dealt
         The place of a row depends on its person, on that person's rows and on random numbers alone.
     """
-    units, slots = _numbered(rows.units, len(rows.good)), job.slots_of(client)
-    rank = _rank(units, rows.good)
+    units, slots = unit_numbers(rows.units, len(rows.good)), job.slots_of(client)
+    rank = rank_in_unit(units, rows.good)
     kept = rows.good & (units < slots) & (rank < job.unit_rows)
     order = _order(job, slots) if order is None else order
     places = np.where(kept, order[np.minimum(units, slots - 1)] * job.unit_rows + np.minimum(rank, job.unit_rows - 1), -1)
-    return Dealt(places, max(0, int(units.max(initial=-1)) + 1 - slots))
+    return Dealt(places, rows.beyond + max(0, int(units.max(initial=-1)) + 1 - slots))
 
 
 def in_slots(rows: Rows, dealt: Dealt, job: Job, client: int, name: str) -> ClientExamples:
@@ -88,18 +88,19 @@ def in_slots(rows: Rows, dealt: Dealt, job: Job, client: int, name: str) -> Clie
     places = dealt.places[own]
     features[places], labels[places], filled[places] = rows.features[own], rows.labels[own], True
     of_slot = np.bincount(places // job.unit_rows, minlength=job.slots_of(client))
-    weights[places] = unit_shares(np.maximum(of_slot, 1))[places // job.unit_rows]
+    shared = np.full_like(of_slot, job.unit_rows) if job.kind == "time" else np.maximum(of_slot, 1)  # a band counts the same
+    weights[places] = unit_shares(shared)[places // job.unit_rows]
     held_out[places] = _held_out(rows, own, job)
     return ClientExamples(features, labels, filled, held_out, weights, np.array(dealt.beyond))
 
 
 def _tell(rows: Rows, dealt: Dealt, whole: np.ndarray, job: Job, client: int, name: str) -> None:
     """Say at the node which rows do not count."""
-    units, slots = _numbered(rows.units, len(rows.good)), job.slots_of(client)
+    units, slots = unit_numbers(rows.units, len(rows.good)), job.slots_of(client)
     within = units < slots
     if lost := int((within & ~(rows.good & (whole | (dealt.places < 0)))).sum()):
         warn(f"{name}: {lost} rows are malformed, without a label or not finite: they do not count.")
-    if cut := int((within & rows.good & (dealt.places < 0)).sum()):
+    if cut := rows.cut + int((within & rows.good & (dealt.places < 0)).sum()):
         warn(f"{name}: {cut} rows beyond {job.unit_rows} of one {job.unit} do not count.")
     if dealt.beyond:
         unit = job.unit or "row"
@@ -128,32 +129,28 @@ def _order(job: Job, slots: int) -> np.ndarray:
     return np.array(order, np.int64)
 
 
-def _numbered(units: tuple[str | None, ...] | None, rows: int) -> np.ndarray:
-    """Number the units in the order of the file; a row without a person is a unit of its own."""
-    if units is None:
-        return np.arange(rows)
-    known: dict[object, int] = {}
-    return np.array([known.setdefault(row if unit is None else unit, len(known)) for row, unit in enumerate(units)], np.int64)
-
-
-def _rank(units: np.ndarray, good: np.ndarray) -> np.ndarray:
-    """Return how many good rows of the same unit come before each row."""
-    order = np.argsort(units, kind="stable")
-    before = np.cumsum(good[order]) - good[order]
-    firsts = np.diff(units[order], prepend=-1) > 0
-    rank = np.empty(len(units), np.int64)
-    rank[order] = before - np.maximum.accumulate(np.where(firsts, before, 0))
-    return rank
-
-
 def _held_out(rows: Rows, own: np.ndarray, job: Job) -> np.ndarray:
     """Choose the rows for evaluation: a function of each row alone, or of its person, so that none affects another one."""
     out = np.zeros(len(own), bool)
     if job.evaluation is None:
         return out
     limit = int(job.evaluation.share * 2**64)
+    subjects = _subjects(rows, own) if job.kind == "time" else None
     for place, row in enumerate(own):
         unit = rows.units[row] if rows.units is not None else None
-        content = rows.features[row].tobytes() + rows.labels[row].tobytes() if unit is None else unit.encode()
+        if subjects is not None and unit is not None:  # the name of a subject is its place in the file, which depends on others
+            content = subjects[unit]
+        else:
+            content = rows.features[row].tobytes() + rows.labels[row].tobytes() if unit is None else unit.encode()
         out[place] = int.from_bytes(hashlib.sha256(job.id.encode() + content).digest()[:8]) < limit
     return out
+
+
+def _subjects(rows: Rows, own: np.ndarray) -> dict[str, bytes]:
+    """What the rows of each subject hold, by its name: its features in the first band, and its labels in all of them."""
+    found: dict[str, bytes] = {}
+    assert rows.units is not None, "a time has subjects"
+    for row in own:
+        name, label = rows.units[row] or "", rows.labels[row].tobytes()
+        found[name] = found[name] + label if name in found else rows.features[row].tobytes() + label
+    return found

@@ -10,7 +10,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -221,9 +221,10 @@ def _private(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path in (folder, *folder.iterdir(), *(folder / "jobs").glob("*"), *(folder / "examples").glob("*")):
-            mode = stat.S_IMODE(path.lstat().st_mode)
-            if mode & 0o077 and not path.is_symlink():
-                path.chmod(mode & 0o700)
+            with suppress(FileNotFoundError):  # SQLite removes its files beside a database that another process closes
+                mode = stat.S_IMODE(path.lstat().st_mode)
+                if mode & 0o077 and not path.is_symlink():
+                    path.chmod(mode & 0o700)
         yield
     finally:
         os.umask(before)

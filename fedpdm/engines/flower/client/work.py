@@ -1,6 +1,5 @@
 """The computation of one client's message: `client_round`, compiled, with the noise of a real client in between."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
@@ -17,15 +16,15 @@ from fedpdm.compression.messages import LARGEST
 from fedpdm.compression.wire import WireError, decode, encode, make_part, spread
 from fedpdm.engines.flower.client.node_data import ClientExamples, cut_norms
 from fedpdm.engines.flower.client.standard import map_rows, read_standard
+from fedpdm.engines.flower.client.tally import tally
+from fedpdm.engines.flower.exact import exact_noise, round_step
 from fedpdm.engines.flower.job import Job
+from fedpdm.engines.flower.job_evaluation import tally_sensitivity
 from fedpdm.engines.flower.protocol import Refused, Request
-from fedpdm.metrics import count, vector_of
+from fedpdm.privacy.curvature_release import secure_curvature
 from fedpdm.privacy.evaluation import release_counts
-from fedpdm.privacy.mechanism import Mechanism, Release, no_privacy, secure
-from fedpdm.privacy.noise import SecureGaussian
-from fedpdm.privacy.rounding import Shape, iterate_bound, sensitivity_margin
+from fedpdm.privacy.mechanism import Mechanism, no_privacy, secure
 from fedpdm.rounds import ClientResult, Setup, client_key, client_round
-from fedpdm.setup.class_weights import heaviest_weight
 
 __all__ = ["Work"]
 
@@ -49,6 +48,8 @@ class Work:
         """The ledger's note for the release."""
         if self.request.task == "evaluate":
             return "evaluation, secure noise"
+        if self.request.task == "intervals":
+            return "gradients and curvature, secure noise"
         return f"{self.plan.mode if self.plan else ''}, {self.job.noise} noise"
 
     @property
@@ -58,7 +59,7 @@ class Work:
 
     def first_state(self) -> list[np.ndarray]:
         """Return the state of a client that has not taken part yet."""
-        if self.request.task == "evaluate":
+        if self.request.task != "train":
             return []
         return [np.asarray(leaf) for leaf in jax.tree.leaves(self.setup.algorithm.init_client(self.broadcast.x0))]
 
@@ -67,9 +68,9 @@ class Work:
         setup = self.setup
         if self.double:
             state = jax.tree.unflatten(self.state_tree, leaves)
-            setup = setup._replace(privacy=self._secure(state, self.config.data.radius or 1.0, spend))
+            setup = setup._replace(privacy=self._secure(state, spend))
         elif self.plan:
-            sensitivity = self.plan.sensitivity(_step_size(setup, self.request.round), self.slots)
+            sensitivity = self.plan.sensitivity(round_step(setup, self.request.round), self.slots)
             spend(sensitivity, self.plan.noise_multiplier * sensitivity)
         return self._run(setup, own, leaves)
 
@@ -86,12 +87,9 @@ class Work:
     def _run(self, setup: Setup, own: ClientExamples, leaves: list[np.ndarray]) -> ClientResult:
         request, links, double = self.request, setup.links, self.double
         state = jax.tree.unflatten(self.state_tree, leaves)
-        counted = own.trained()
-        seen = map_rows(own.features, self.standard, double)
-        trained = np.where(counted[:, None] > 0, seen, seen.dtype.type(0))  # an empty slot is zero
-        features = cut_norms(trained, self.config.data.radius or 1.0) if double else trained
+        features, counted = self._trained(own, double)
         rows: Any = (features[None], own.labels[None], np.array([self.places], np.int32), np.int32(0))
-        if self.job.unit:
+        if self.job.weighted:
             rows += (counted[None], np.array([self.slots], np.int32))
         seed: Any = np.uint32(self.config.seed)
         t: Any = np.int32(request.round)  # an array: otherwise every round would be compiled again
@@ -100,56 +98,38 @@ class Work:
         run = Compiled(self.job.digest, double)
         return client_round(setup, Examples(*rows), state, self.broadcast, t, key, support, run)
 
+    def _trained(self, own: ClientExamples, double: bool) -> tuple[np.ndarray, np.ndarray]:
+        """The rows as training sees them, and what each counts; an empty slot is zero."""
+        counted = own.trained()
+        seen = map_rows(own.features, self.standard, double)
+        trained = np.where(counted[:, None] > 0, seen, seen.dtype.type(0))
+        return cut_norms(trained, self.config.data.radius or 1.0) if double else trained, counted
+
+    def curvature(self, own: ClientExamples, spend: SpendFn) -> bytes:
+        """Return the noised gradient and curvature at the server's model; `spend` is called before any noise is drawn."""
+        assert self.plan is not None, "checked before"
+        features, counted = self._trained(own, True)
+        loss, radius = self.setup.problem.loss, self.config.data.radius or 1.0
+        rows, model = (features, own.labels, counted), np.asarray(self.broadcast.x0)
+        noised = secure_curvature(loss, model, rows, self.slots, radius, self.plan.interval_multiplier, spend)
+        return encode([make_part(noised.astype(np.float32), np.ones(noised.size, bool))])
+
     def evaluate(self, own: ClientExamples, spend: SpendFn) -> bytes:
-        """Return noised counts on the rows that are held out; `spend` is called before any noise is drawn."""
-        evaluation, rows = self.job.evaluation, own.held_out & own.filled
+        """Return noised counts or sums on the rows that are held out; `spend` is called before any noise is drawn."""
+        evaluation = self.job.evaluation
         assert evaluation is not None
-        features = own.features if self.standard is None else self.standard.apply(own.features)
-        scores = self.setup.problem.loss.scores(jnp.asarray(self.broadcast.x0), jnp.asarray(features))
-        shares = self._link(np.nan_to_num(np.asarray(scores, np.float64)))[rows]
-        threshold = self.config.metrics.threshold
-        cut = threshold if isinstance(threshold, float) and len(self.job.classes) == 2 else None
-        counts = vector_of(count(np.nan_to_num(shares), own.labels[rows], cut, evaluation.bins, own.weights[rows]))
-        noised = release_counts(counts, evaluation.noise_multiplier(self.config), self.places, spend)
+        counts = tally(self.job, self.setup.problem.loss, np.asarray(self.broadcast.x0), own, self.standard)
+        sensitivity = tally_sensitivity(self.job, self.setup.problem.loss)
+        noised = release_counts(counts, evaluation.noise_multiplier(self.config), self.places, spend, sensitivity)
         return encode([make_part(noised.astype(np.float32), np.ones(counts.size, bool))])
 
-    def _link(self, scores: np.ndarray) -> np.ndarray:
-        """Probabilities of the classes; where the loss has no link to them, those of a softmax."""
-        link = self.setup.problem.loss.link
-        if link is not None:
-            return link.apply(scores)
-        shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return shifted / shifted.sum(axis=1, keepdims=True)
-
-    def _secure(self, state: Any, radius: float, spend: SpendFn) -> Mechanism:
+    def _secure(self, state: Any, spend: SpendFn) -> Mechanism:
         """Make the secure mechanism for this round from public values alone."""
-        plan, setup, t = self.plan, self.setup, self.request.round
+        plan, request = self.plan, self.request
         assert plan is not None
-        step_size = _step_size(setup, t)
-        public: Any = Release(step_size, float(self.slots), setup.local.steps, 0.0, None)  # type: ignore[arg-type]
-        bound = float(plan.bound(public))
-        shape = Shape(
-            examples=self.places,
-            features=self.job.width,
-            classes=self.job.shape[0],
-            radius=radius,
-            weight=setup.algorithm.weight,
-            beta=setup.problem.beta,
-            step_size=step_size,
-            steps=setup.local.steps,
-            start=float(np.linalg.norm(self.broadcast.x0)),
-            slope=float(np.linalg.norm(setup.algorithm.linear_term(state, self.broadcast))),
-            heaviest=heaviest_weight(self.config),
-            curvature=setup.problem.loss.smoothness(1.0),
-        )
-        strong = setup.algorithm.weight - setup.problem.beta / 2 if plan.mode == "certified" else None
-        margin = sensitivity_margin(shape, strong)
-        lattice = 2**24
-        while plan.noise_multiplier * bound * lattice < 2**12 and lattice < 2**40:
-            lattice *= 2
-        if not (iterate_bound(shape) < 2.0**51 / lattice and margin < bound):
-            raise Refused("model", f"From a model of norm {shape.start:.3g} the local steps move too far for exact noise.")
-        return secure(plan.bound, plan.noise_multiplier, margin, spend, SecureGaussian(lattice))
+        linear = self.setup.algorithm.linear_term(state, self.broadcast)
+        exact = exact_noise(self.job, request.client, request.round, np.asarray(self.broadcast.x0), linear)
+        return secure(plan.bound, plan.noise_multiplier, exact.margin, spend, exact.gaussian)
 
 
 def _shapes(job: Job) -> Any:
@@ -197,11 +177,6 @@ def _in_precision(double: bool, leaf: Any) -> Any:
     if jnp.issubdtype(leaf.dtype, jnp.floating):
         return np.asarray(leaf, np.float64 if double else np.float32)
     return leaf
-
-
-def _step_size(setup: Setup, round_index: int) -> float:
-    """Return `step_size_at` in plain numbers."""
-    return setup.local.step_size / (math.sqrt(1.0 + round_index) if setup.local.schedule == "inverse-sqrt" else 1.0)
 
 
 def _decode(vectors: bytes, like: Broadcast) -> Broadcast:

@@ -34,6 +34,11 @@ class Agreement(NamedTuple):
         """Coordinates of the model."""
         return self.job.shape[0] * self.job.shape[1]
 
+    @property
+    def places(self) -> int:
+        """The most rows of a member: those of its slots."""
+        return self.job.slots * self.job.unit_rows
+
     def step_size(self, round_index: int) -> float:
         """Return `step_size_at` in plain numbers."""
         local = self.setup.local

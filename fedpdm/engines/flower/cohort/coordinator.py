@@ -3,7 +3,6 @@
 It knows nothing of Flower: an `exchange` sends requests and brings answers.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,19 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedpdm.algorithms.base import Reports
+from fedpdm.algorithms.base import Broadcast, Reports
 from fedpdm.engines.flower.cohort.agreement import agree_on, public_work
 from fedpdm.engines.flower.cohort.node import pack_vectors
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import STEPS, Reply, Request
 from fedpdm.engines.flower.server.coordinator import Coordinator
 from fedpdm.engines.flower.server.replies import NodeAnswer, valid_replies
-from fedpdm.engines.flower.server.state import CoordinatorState, Sizes
+from fedpdm.engines.flower.server.state import CoordinatorState, RoundTraffic
 from fedpdm.engines.simulation.measures import TestSet
 from fedpdm.engines.simulation.state import initial_model
 from fedpdm.errors import UserError
-from fedpdm.rounds import open_cohort, server_round, travel_at
+from fedpdm.rounds import ClientResult, open_cohort, server_round, travel_at
 from fedpdm.runs.folder import RunFolder, atomic_write
+from fedpdm.runs.integrity import read_sealed, sealed
 from fedpdm.secure_sums.messages import ProtocolError, pack
 from fedpdm.secure_sums.server import SumServer
 from fedpdm.secure_sums.terms import Terms
@@ -52,14 +52,17 @@ class CohortCoordinator(Coordinator):
         self.sum: np.ndarray | None = None  # the words of the last round's sum, if it was opened
         super().__init__(job, folder, test)
         path = folder.path / ROSTER
-        self.keys: dict[int, str] = {int(c): k for c, k in json.loads(path.read_bytes()).items()} if path.exists() else {}
+        known = read_sealed(path, "put the backup of it back, or begin a new job") if path.exists() else {}
+        self.keys: dict[int, str] = {int(client): key for client, key in known.items()}
         if int(self.state.begun) > self.round:
-            self._end({}, Sizes.none(), None)
+            self._end({}, RoundTraffic.none(), None)
 
     def _first_state(self, shape: tuple[int, int]) -> CoordinatorState:
-        algorithm, x0 = self.setup.algorithm, initial_model(self.config.seed, shape)
+        algorithm, scale = self.setup.algorithm, self.config.rounds.initial_scale
+        x0 = initial_model(self.config.seed, shape, scale)
         first = super()._first_state(shape)
-        return first._replace(server=algorithm.init_server(x0, 1), cohort=algorithm.init_client(x0), begun=jnp.int32(0))
+        cohort = {"server": algorithm.init_server(x0, 1), "cohort": algorithm.init_client(x0), "told": ()}
+        return first._replace(**cohort, begun=jnp.int32(0))
 
     @property
     def complete(self) -> bool:
@@ -71,10 +74,10 @@ class CohortCoordinator(Coordinator):
         for client, key in keys.items():
             if self.keys.setdefault(client, key) != key:
                 raise UserError(
-                    f"Client {client} has another key than before: its peers' policies list the old one. Restore cohort.key in "
-                    "its state folder, or begin a new job."
+                    f"Client {client} has another key than before: its peers' policies list the old one. Restore identity.key "
+                    "in its state folder, or begin a new job."
                 )
-        atomic_write(self.folder.path / ROSTER, json.dumps(self.keys, sort_keys=True).encode())
+        atomic_write(self.folder.path / ROSTER, sealed({str(client): key for client, key in self.keys.items()}))
 
     def terms(self) -> Terms:
         """Those of the next round's sum."""
@@ -83,8 +86,8 @@ class CohortCoordinator(Coordinator):
     def one_round(self, exchange: Exchange, clients: Iterable[int]) -> tuple[dict[str, Any], list[str], str]:
         """One sum of these clients, and the model that follows from it.
 
-        Returns the row of measurements, a line for every answer that is not used, and why the sum stayed closed, if it did:
-        then the model stays as it is.
+        Returns the row of measurements, a line for every answer that is not used, and why the sum stayed closed or is not
+        used, if so: then the model stays as it is.
         """
         terms = self.terms()
         server, self.sum = SumServer(terms), None
@@ -92,7 +95,7 @@ class CohortCoordinator(Coordinator):
         self.state = self.state._replace(begun=jnp.int32(self.round + 1))
         self._checkpoint()
         dropped: list[str] = []
-        sizes, messages, closed = Sizes.none(), {}, ""
+        sizes, messages, closed = RoundTraffic.none(), {}, ""
         try:
             for step, name in enumerate(STEPS):
                 asked = self._requests(server, name, there)
@@ -103,10 +106,11 @@ class CohortCoordinator(Coordinator):
                     sizes, messages = sizes._replace(asked=list(asked)), heard
                 there = {n: c for n, c in there.items() if c in heard and self._taken(server, step, n, heard[c], dropped)}
             self.sum = server.open()
+            closed = self._far(self.sum, len(server.survivors))
         except ProtocolError as error:
             closed = str(error)
         used = {} if closed else {c: r for c, r in messages.items() if terms.number_of(self.keys[c]) in server.survivors}
-        return self._end(used, sizes, self.sum), dropped, closed
+        return self._end(used, sizes, None if closed else self.sum), dropped, closed
 
     def _requests(self, server: SumServer, name: str, there: Mapping[int, int]) -> dict[int, Request]:
         """A step for everybody who is still there; a ProtocolError where too few are."""
@@ -133,7 +137,7 @@ class CohortCoordinator(Coordinator):
             return False
         return True
 
-    def _end(self, used: dict[int, Any], sizes: Sizes, words: np.ndarray | None) -> dict[str, Any]:
+    def _end(self, used: dict[int, Any], sizes: RoundTraffic, words: np.ndarray | None) -> dict[str, Any]:
         """The state after this round, its row and its checkpoint."""
         server, cohort = (self.state.server, self.state.cohort) if words is None else self._opened(words, len(used))
         self._require_finite(server)
@@ -141,13 +145,23 @@ class CohortCoordinator(Coordinator):
         self._move_on(server, self.state.downlink, used, sizes)
         return self._write(self._row(len(used), self.config.data.clients - len(used)))
 
+    def _cohort(self, words: np.ndarray, count: int) -> tuple[Broadcast, ClientResult]:
+        """What the members were sent, and the virtual client that the sum of so many of them makes."""
+        a, t = self.agreement, self.round
+        broadcast = a.setup.algorithm.broadcast(self.state.server)
+        of = jnp.float32(count), jnp.float32(count)  # all have as many slots, so every weight is 1
+        return broadcast, open_cohort(a.setup, jnp.asarray(words), of, public_work(a, t), self.state.cohort, broadcast, t)
+
+    def _far(self, words: np.ndarray, count: int) -> str:
+        """Why the sum is not used: no honest members have it; "" if they could."""
+        broadcast, result = self._cohort(words, count)
+        why = self.judge.look_at_sum(broadcast, self.state.cohort, result, self.round)
+        return f"The sum is refused ({why.rstrip('.')}); whose contribution it was, nobody can tell." if why else ""
+
     def _opened(self, words: np.ndarray, count: int) -> tuple[Any, Any]:
         """The server's and the cohort's state behind the sum of so many members."""
         a, t = self.agreement, self.round
-        broadcast = a.setup.algorithm.broadcast(self.state.server)
-        total = jnp.asarray(words)
-        of = jnp.float32(count), jnp.float32(count)  # all have as many slots, so every weight is 1
-        result = open_cohort(a.setup, total, of, public_work(a, t), self.state.cohort, broadcast, t)
+        broadcast, result = self._cohort(words, count)
         messages = jax.tree.map(lambda leaf: leaf[None], result.message)
         travel = travel_at(a.setup, t, a.setup.local.steps)
         reports = Reports(messages, jnp.zeros(1, jnp.int32), jnp.ones(1, bool), None, travel)

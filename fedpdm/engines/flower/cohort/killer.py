@@ -27,7 +27,8 @@ class Killer:
     """Kills the processes whose turn it is, each time that it looks.
 
     Flower starts a process for every message, and starts it again if it ends before it has taken the message. So the member's
-    folder is locked before the step, and the process is killed once it has read its message and waits for the folder.
+    folder is locked before the step, and the process is killed once it has read its message and waits for the folder. At the
+    end of a `with` block the folders are free again.
 
     Parameters
     ----------
@@ -45,6 +46,13 @@ class Killer:
         self._federation, self._job, self._states = federation, job, states
         self._planned = list(deaths)
         self._held: dict[Death, IO[str]] = {}
+
+    def __enter__(self) -> "Killer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._held:
+            self._held.popitem()[1].close()
 
     def look(self, rounds: int) -> list[Death]:
         """Kill the members that wait in their steps, and return them; `rounds` are over."""

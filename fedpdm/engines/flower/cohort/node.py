@@ -4,7 +4,6 @@ It is called by `fedpdm.engines.flower.client.client.answer`, behind all that is
 """
 
 import json
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +13,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedpdm.engines.flower.client.admission import make_room
 from fedpdm.engines.flower.client.books import ACCOUNT, open_books
+from fedpdm.engines.flower.client.identity import identity_of
 from fedpdm.engines.flower.client.node_data import NodeSource, load_examples
 from fedpdm.engines.flower.client.policy import Policy, check_plan
 from fedpdm.engines.flower.client.seal import seal_of
@@ -26,17 +25,14 @@ from fedpdm.engines.flower.cohort.agreement import Agreement, agree_on
 from fedpdm.engines.flower.cohort.share import make_share
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Refused, Reply, Request
-from fedpdm.errors import UserError
 from fedpdm.privacy.ledger import Budget
 from fedpdm.privacy.transaction import one_writer
-from fedpdm.secure_sums.keys import public_text
 from fedpdm.secure_sums.member import Member
 from fedpdm.secure_sums.messages import ProtocolError, unpack
 from fedpdm.secure_sums.terms import Approval, Terms
 
-__all__ = ["Place", "identity_of", "pack_vectors", "progress", "public_key", "take_step", "unpack_vectors"]
+__all__ = ["Place", "pack_vectors", "progress", "take_step", "unpack_vectors"]
 
-KEY_FILE = "cohort.key"
 SAME_NOISE = 1e-6  # relative: machines may differ in the last digits of a float32
 _SCHEMA = """CREATE TABLE IF NOT EXISTS sums (
     job TEXT NOT NULL, round INTEGER NOT NULL, terms BLOB NOT NULL, member BLOB NOT NULL, PRIMARY KEY (job, round)
@@ -57,34 +53,6 @@ class Place(NamedTuple):
         if cohort is None:
             raise Refused("roster", "This client's policy approves no cohort: without one no share leaves.")
         return Approval(frozenset(cohort.keys), cohort.size, cohort.colluding, cohort.dropouts)
-
-
-def identity_of(state_dir: Path) -> Ed25519PrivateKey:
-    """Return the member's own identity; make it at the first use. Only its owner may read the file.
-
-    Parameters
-    ----------
-    state_dir : Path
-        The state folder.
-
-    Returns
-    -------
-    Ed25519PrivateKey
-        The key.
-    """
-    path = state_dir / KEY_FILE
-    try:
-        return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
-    except FileNotFoundError:
-        state_dir.mkdir(parents=True, exist_ok=True)
-    except ValueError:
-        raise UserError(
-            f"{path} is not the key of a cohort member: restore it, or remove it and let the others approve another."
-        ) from None
-    key = Ed25519PrivateKey.generate()
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(key.private_bytes_raw())
-    return key
 
 
 def pack_vectors(vectors: list[np.ndarray]) -> bytes:
@@ -126,22 +94,6 @@ def unpack_vectors(field: bytes, like: list[Any]) -> list[np.ndarray]:
         raise Refused("model", "The model holds numbers that are huge or not finite.")
     parts = np.split(values, np.cumsum(sizes)[:-1])
     return [part.reshape(leaf.shape) for part, leaf in zip(parts, like, strict=True)]
-
-
-def public_key(state_dir: Path) -> str:
-    """Return the member's identity as the policies of the others list it.
-
-    Parameters
-    ----------
-    state_dir
-        The member's folder.
-
-    Returns
-    -------
-    str
-        The public key in hexadecimal.
-    """
-    return public_text(identity_of(state_dir))
 
 
 def take_step(place: Place, job: Job, request: Request) -> bytes:
@@ -203,6 +155,7 @@ def _sums(state_dir: Path) -> Iterator[sqlite3.Connection]:
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA secure_delete=ON")  # the secrets of the last step are overwritten, not only unlinked
         connection.execute(_SCHEMA)
         (state_dir / "sums.sqlite").chmod(0o600)
         yield connection
@@ -222,6 +175,8 @@ def _begin(place: Place, sums: sqlite3.Connection, agreement: Agreement, request
     try:
         with one_writer(sums):
             sums.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", (request.job, request.round, message, member.save()))
+            earlier = (Member.CLOSED, request.job, request.round)  # sums that were never opened stay closed
+            sums.execute("UPDATE sums SET member = ? WHERE job = ? AND round < ?", earlier)
     except sqlite3.IntegrityError:
         raise Refused(
             "sum", f"This client has begun a sum for round {request.round} already: there is one per round."

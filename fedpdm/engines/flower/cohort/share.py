@@ -11,16 +11,16 @@ from fedpdm.algorithms.local import Examples
 from fedpdm.engines.flower.client.node_data import ClientExamples, cut_norms
 from fedpdm.engines.flower.client.work import Compiled
 from fedpdm.engines.flower.cohort.agreement import SLACK, Agreement
+from fedpdm.engines.flower.exact import local_shape
 from fedpdm.engines.flower.protocol import Refused
 from fedpdm.errors import require_extra
 from fedpdm.privacy.noise import add_discrete_gaussian
 from fedpdm.privacy.rotation import rotate
-from fedpdm.privacy.rounding import Shape, sensitivity_margin
+from fedpdm.privacy.rounding import sensitivity_margin
 from fedpdm.privacy.sharing import round_up_or_down, to_words
 from fedpdm.rounds import client_key, solve_locally
-from fedpdm.setup.class_weights import heaviest_weight
 
-__all__ = ["check_share", "make_share"]
+__all__ = ["check_share", "make_share", "member_contribution"]
 
 LARGEST = 2.0**52  # lattice steps; cutting moves no two vectors apart
 
@@ -38,20 +38,8 @@ def check_share(a: Agreement, broadcast: Broadcast, state: Any, round_index: int
     Refused
         With the code "model".
     """
-    shape = Shape(
-        examples=a.job.slots,
-        features=a.job.width,
-        classes=a.job.shape[0],
-        radius=a.job.config.data.radius or 1.0,
-        weight=a.setup.algorithm.weight,
-        beta=a.setup.problem.beta,
-        step_size=a.step_size(round_index),
-        steps=a.setup.local.steps,
-        start=float(np.linalg.norm(broadcast.x0)),
-        slope=float(np.linalg.norm(a.setup.algorithm.linear_term(state, broadcast))),
-        heaviest=heaviest_weight(a.job.config),
-        curvature=a.setup.problem.loss.smoothness(1.0),
-    )
+    linear = a.setup.algorithm.linear_term(state, broadcast)
+    shape = local_shape(a.job, a.places, a.step_size(round_index), np.asarray(broadcast.x0), linear)
     if not sensitivity_margin(shape) <= a.sensitivity(round_index) * SLACK / 4:
         raise Refused("model", f"From a model of norm {shape.start:.3g} the local steps move too far for exact noise.")
 
@@ -93,15 +81,40 @@ def make_share(
     bound, sigma, lattice = a.sensitivity(round_index), a.sigma(round_index), a.sums.lattice
     z = a.shared.sum_multiplier if a.shared.budget == "sum" else a.plan.noise_multiplier
     spend(bound, z * bound)
-    features = cut_norms(np.where(own.held_out[:, None], np.float32(0.0), own.features), a.job.config.data.radius or 1.0)
-    rows: Any = (features[None], own.labels[None], np.array([a.job.slots], np.int32), np.int32(0))
-    key, t = client_key(a.job.config.seed, round_index, 0), np.int32(round_index)
-    run = Compiled(f"{a.job.digest} sum", True)("solve", solve_locally)
-    solved = run(a.setup, Examples(*rows), state, broadcast, t, key, None)
-    contribution = np.asarray(solved.x, np.float64) - np.asarray(broadcast.x0, np.float64)
+    contribution = member_contribution(a, own, broadcast, state, round_index)
     rotated = rotate(np.nan_to_num(contribution.ravel(), posinf=0.0, neginf=0.0)) * lattice.scale
     steps = round_up_or_down(np.clip(rotated, -LARGEST, LARGEST), _draws(len(rotated))).astype(np.int64)
     return to_words(add_discrete_gaussian(steps, sigma * lattice.scale), lattice.bits)
+
+
+def member_contribution(a: Agreement, own: ClientExamples, broadcast: Broadcast, state: Any, round_index: int) -> np.ndarray:
+    """Return the distance of a member's solution from x0, before any noise: it must not leave the node.
+
+    Parameters
+    ----------
+    a, own, broadcast, state, round_index
+        As in `make_share`.
+
+    Returns
+    -------
+    ndarray
+        Of the model's shape, float64.
+
+    Formal guarantee
+    ----------------
+    If one row is empty or filled, or all rows of one person where the job names persons, it moves by at most
+    `a.sensitivity(round_index)`, rounding included. A row of a person with m rows counts 1/m, and sums are divided by the
+    public slots of rows, or of persons (Theorem F in docs/privacy/proofs.md). Rows behind the job's places do not count.
+    """
+    counted = own.trained()
+    features = cut_norms(np.where(counted[:, None] > 0, own.features, np.float32(0.0)), a.job.config.data.radius or 1.0)
+    rows: Any = (features[None], own.labels[None], np.array([a.places], np.int32), np.int32(0))
+    if a.job.weighted:
+        rows += (counted[None], np.array([a.job.slots], np.int32))
+    key, t = client_key(a.job.config.seed, round_index, 0), np.int32(round_index)
+    run = Compiled(f"{a.job.digest} sum", True)("solve", solve_locally)
+    solved = run(a.setup, Examples(*rows), state, broadcast, t, key, None)
+    return np.asarray(solved.x, np.float64) - np.asarray(broadcast.x0, np.float64)
 
 
 def _draws(count: int) -> np.ndarray:

@@ -9,7 +9,8 @@ from typing import Any
 from fedpdm.engines.flower.client.approve import approve
 from fedpdm.engines.flower.client.policy import load_policy
 from fedpdm.engines.flower.init import job_from, write_job
-from fedpdm.engines.flower.processes.demo_data import DEMO_DATA
+from fedpdm.engines.flower.processes.demo_data import DEMO_DATA, TABLES
+from fedpdm.engines.flower.processes.demo_table import table_job, write_tables
 from fedpdm.engines.flower.processes.launch import LocalFederation, leave_on_sigterm
 from fedpdm.errors import UserError
 from fedpdm.runs.progress import Progress
@@ -53,7 +54,11 @@ def run_demo(
     leave_on_sigterm()
     folder = folder.absolute()
     say(f"Making the job: {nodes} clients, {data}, {rounds} rounds.")
-    job = job_from("demo", _settings(nodes, data, rounds, epsilon), slots=None, data_dir=data_dir)
+    tables = write_tables(folder / "tables", nodes) if data == TABLES else []
+    if tables:
+        job = table_job(folder / "tables", nodes, rounds, epsilon)
+    else:
+        job = job_from("demo", _settings(nodes, data, rounds, epsilon), slots=None, data_dir=data_dir)
     path = write_job(folder / "job", job, out=str(folder / "run"), data_dir=data_dir)
     policy = path.parent / "policy.toml"
     with LocalFederation(folder / "federation") as federation, Progress(rounds) as progress:
@@ -65,11 +70,12 @@ def run_demo(
             approve(state, job, load_policy(policy))
             own = {"client": client, "state-dir": str(state), "policy": str(policy)}
             own |= {"data-dir": str(data_dir.absolute())} if data_dir else {}
+            own |= {"data-path": str(tables[client]), "schema": str(folder / "tables" / "schema.toml")} if tables else {}
             federation.start_node(f"node-{client}", federation.register(f"node-{client}"), own)
-        say("Submitting the run. The first round begins when all nodes have compiled their part; rounds follow as they end.")
+        say("Submitting the run.")
         options = {"job": str(path), "out": str(folder / "run"), "wait": 300.0, "timeout": 300.0}
         run = federation.submit(options | ({"data_dir": str(data_dir.absolute())} if data_dir else {}))
-        return _follow(federation, run, folder / "run", progress)
+        return _follow(federation, run, folder / "run", progress, Stages(folder, nodes, say))
 
 
 def _settings(nodes: int, data: str, rounds: int, epsilon: float) -> list[str]:
@@ -94,10 +100,30 @@ def _settings(nodes: int, data: str, rounds: int, epsilon: float) -> list[str]:
     return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
 
 
-def _follow(federation: LocalFederation, run: int, out: Path, progress: Progress) -> dict[str, Any]:
+class Stages:
+    """Says once what each file of the demo tells, when it appears: what happens before the first round ends."""
+
+    def __init__(self, folder: Path, nodes: int, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._lines = {
+            folder / "run" / "manifest.json": "The server's process has begun. It asks every node whether it takes part.",
+            folder / "run" / "keys.json": "Clients have shown their keys. Each prepares its examples and compiles its part.",
+        }
+        for client in range(nodes):
+            path = folder / "nodes" / f"client-{client}" / "ledger.sqlite"
+            self._lines[path] = f"Client {client + 1} of {nodes}: its first message is on its ledger."
+
+    def look(self) -> None:
+        """Say the lines of files that are new."""
+        for path in [path for path in self._lines if path.exists()]:
+            self._say(self._lines.pop(path))
+
+
+def _follow(federation: LocalFederation, run: int, out: Path, progress: Progress, stages: Stages) -> dict[str, Any]:
     """Show the run's rows as they come, until its summary exists."""
     seen, looked = 0, time.monotonic()
     while True:
+        stages.look()
         over = (out / "summary.json").exists()  # check before reading the rows: it is written after the last of them
         lines = (out / "metrics.jsonl").read_text().splitlines() if (out / "metrics.jsonl").exists() else []
         rows = [json.loads(line) for line in lines[seen:] if line.endswith("}")]

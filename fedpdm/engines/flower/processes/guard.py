@@ -3,7 +3,8 @@
 With Flower, the code of a node comes from the person who starts the run, so a policy that is checked in that code would bind
 nobody. A SuperNode finds the program `flwr-clientapp` by its PATH. `guarded` puts a folder in front of it. Its
 `flwr-clientapp` is Flower's own, but loads the installed ClientApp of this package, and does not even unpack the app that was
-sent. The other kinds of task that Flower knows are refused.
+sent. The other kinds of task that Flower knows are refused. `flower-superexec`, which starts a process for every message, is
+Flower's own too, but these processes start quickly (`processes/warm.py`).
 """
 
 import os
@@ -16,9 +17,10 @@ from platformdirs import user_cache_path
 
 from fedpdm.errors import UserError
 
-__all__ = ["end_with_parent", "guarded", "main"]
+__all__ = ["clientapp", "end_with_parent", "guarded", "main"]
 
-_PROGRAMS = ("flwr-clientapp", "flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
+_SUPEREXEC = "flower-superexec"
+_PROGRAMS = (_SUPEREXEC, "flwr-clientapp", "flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
 
 
 def guarded(environment: dict[str, str]) -> dict[str, str]:
@@ -34,7 +36,7 @@ def guarded(environment: dict[str, str]) -> dict[str, str]:
     dict of str to str
         The environment with another PATH.
     """
-    folder = user_cache_path("fedpdm") / "guard" / Path(sys.prefix).as_posix().strip("/").replace("/", "-")
+    folder = user_cache_path("fedpdm") / "programs" / Path(sys.prefix).as_posix().strip("/").replace("/", "-")
     text = f"#!{sys.executable}\nfrom fedpdm.engines.flower.processes.guard import main\n\nmain()\n"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -76,9 +78,19 @@ def end_with_parent(seconds: float = 20.0, every: float = 1.0) -> None:
 def main() -> None:
     """Stand in for the programs that a SuperNode starts."""
     name = Path(sys.argv[0]).name
-    if name != "flwr-clientapp":
+    if name == _SUPEREXEC:
+        from fedpdm.engines.flower.processes.warm import superexec
+
+        superexec(clientapp)
+    elif name == "flwr-clientapp":
+        clientapp()
+    else:
         print(f"fedpdm: this node runs only the ClientApp of fedpdm, not {name}.", file=sys.stderr)
         sys.exit(1)
+
+
+def clientapp() -> None:
+    """Answer one message: Flower's own `flwr-clientapp`, with the installed ClientApp of this package."""
     end_with_parent()
     from flwr.supernode.cli import flwr_clientapp
     from flwr.supernode.runtime import run_clientapp

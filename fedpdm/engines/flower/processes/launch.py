@@ -31,6 +31,7 @@ QUIET = {
 POLL = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}  # on one machine there is no reason to wait a second for every process
 CONNECTION = "local-fedpdm"
 START_SECONDS = 60.0
+COMMAND_SECONDS = 600.0  # of Flower's own commands: seconds on a quiet machine, minutes on a very busy one
 REVIVE_SECONDS = 5.0  # between two starts of a node that keeps ending
 
 
@@ -155,7 +156,11 @@ class LocalFederation:
     def flwr(self, *arguments: str) -> str:
         """Run Flower's own command and return its output."""
         command = [str(self._tools / "flwr"), *arguments]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120, check=False)
+        how: dict[str, Any] = {"capture_output": True, "text": True, "check": False, "timeout": COMMAND_SECONDS}
+        try:
+            done = subprocess.run(command, env=self.environment, **how)
+        except subprocess.TimeoutExpired:
+            raise UserError(f"`flwr {' '.join(arguments[:2])}` has not ended after {COMMAND_SECONDS:g} s.") from None
         if done.returncode:
             raise UserError(f"`flwr {' '.join(arguments[:2])}` failed: {(done.stderr or done.stdout).strip()}")
         return done.stdout
@@ -197,7 +202,10 @@ class LocalFederation:
 
     def find(self, name: str, program: str) -> list[int]:
         """Return the ids of this program's processes among the descendants of the named process."""
-        return [process for process in self._family(name) if program.encode() in _read(process, "cmdline")]
+        wanted = program.encode()
+        # a process that has ended, and that nobody has collected yet, keeps its name but has no command
+        commands = {one: command for one in self._family(name) if (command := _read(one, "cmdline"))}
+        return [one for one, command in commands.items() if wanted in command or wanted == _read(one, "comm").strip()]
 
     def left(self) -> list[int]:
         """Return the ids of all processes of this federation, by their environment: also orphans."""

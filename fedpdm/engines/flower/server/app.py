@@ -34,7 +34,15 @@ class ServerOptions(Section):
         default=0, ge=0, description="clients that must be connected to begin a round; 0: all, or the least of a secure sum"
     )
     wait: float = Field(default=600.0, gt=0, description="seconds to wait for them")
+    messages: int = Field(
+        default=0, ge=0, description="messages that must be used in a round, else the run stops; 0: half of those asked for"
+    )
     timeout: float = Field(default=600.0, gt=0, description="seconds to wait for the replies of a round")
+    patience: float = Field(
+        default=0.0,
+        ge=0,
+        description="secure sums: a silent member has dropped out after this many times what the others took; 0: timeout",
+    )
     data_dir: str = Field(default="", description="the server's folder with the files of known data sets")
 
 
@@ -103,20 +111,23 @@ def _run(grid: Grid, job: Job, options: ServerOptions, folder: RunFolder, test: 
     from fedpdm.engines.flower.job import job_toml
     from fedpdm.engines.flower.protocol import Meeting
     from fedpdm.engines.flower.server.coordinator import Coordinator
+    from fedpdm.engines.flower.server.known_keys import KnownKeys
+    from fedpdm.engines.flower.server.patience import Patience
     from fedpdm.engines.flower.server.strategy import Nodes, PrimalDual, SecureSums
 
     use_compile_cache(folder.path)
     clients = job.config.data.clients
-    nodes = Nodes(grid, Meeting(job.digest, job_toml(job)), clients, options.timeout)
+    patience = Patience(options.timeout, options.patience)
+    nodes = Nodes(grid, Meeting(job.digest, job_toml(job)), clients, patience, KnownKeys(folder.path))
     if job.config.privacy.trust == "cohorts":
         coordinator = CohortCoordinator(job, folder, test)
         least = options.nodes or coordinator.agreement.sums.cohort.least
         nodes.wait_for(least if coordinator.complete else clients, options.wait)  # the roster needs everybody's key
-        strategy = SecureSums(coordinator, nodes, least, options.wait)
+        strategy = SecureSums(coordinator, nodes, least, options.wait, patience)
     else:
         least = options.nodes or clients
         nodes.wait_for(least, options.wait)
-        coordinator = Coordinator(job, folder, test)
+        coordinator = Coordinator(job, folder, test, options.messages)
         strategy = PrimalDual(coordinator, nodes, least, options.wait)
     strategy.summary()
     strategy.start(grid, timeout=options.timeout)

@@ -14,14 +14,15 @@ import numpy as np
 
 from fedpdm.compression.links import Downlink, first_downlink, send_down, shared_support
 from fedpdm.compression.messages import Received, encode_broadcast, receive
-from fedpdm.engines.flower.cost import job_epsilon
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Reply, Request
+from fedpdm.engines.flower.server.curvature import Curvatures
 from fedpdm.engines.flower.server.evaluations import Evaluations
-from fedpdm.engines.flower.server.replies import NodeAnswer, valid_replies
-from fedpdm.engines.flower.server.run_folder import NOISE_NOTES, describe_asked, names_of
+from fedpdm.engines.flower.server.judge import Judge
+from fedpdm.engines.flower.server.replies import NodeAnswer, require_enough, valid_replies
+from fedpdm.engines.flower.server.run_folder import describe_asked, epsilon_at_most, guarantee, names_of
 from fedpdm.engines.flower.server.standard import Standards
-from fedpdm.engines.flower.server.state import CoordinatorState, Sizes
+from fedpdm.engines.flower.server.state import CoordinatorState, RoundTraffic, shares_of
 from fedpdm.engines.simulation.measures import (
     LINKS,
     TestSet,
@@ -35,13 +36,11 @@ from fedpdm.engines.simulation.measures import (
 )
 from fedpdm.engines.simulation.state import initial_model
 from fedpdm.errors import UserError
+from fedpdm.hostile.check import STRIKES
 from fedpdm.participation import roster
-from fedpdm.privacy.accounting import compose_gdp, effective_multiplier, gdp_epsilon
-from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import server_round, travel_at
 from fedpdm.runs.folder import RunFolder
 from fedpdm.runs.record import RunRecord
-from fedpdm.setup.shares import precisions
 
 __all__ = ["Coordinator"]
 
@@ -59,10 +58,14 @@ class Coordinator:
         The server's run folder.
     test : TestSet or None
         The server's public examples for test accuracy.
+    least : int
+        Messages that must be used in a round; 0: half of the round's clients.
     """
 
-    def __init__(self, job: Job, folder: RunFolder, test: TestSet | None):
-        self.job, self.config, self.folder, self.noise, self.test = job, job.config, folder, job.noise, test
+    def __init__(self, job: Job, folder: RunFolder, test: TestSet | None, least: int = 0):
+        self._least, self.judge = least, Judge(job)
+        self.job, self.config, self.folder, self.noise = job, job.config, folder, job.noise
+        self.original_test = test
         self.setup, self.plan = job.setup
         self.record = RunRecord(job.config, folder, names_of(job))
         config, r = self.config, self.config.rounds
@@ -78,13 +81,14 @@ class Coordinator:
         state, self.round = self.record.begin(self._first_state(job.shape))
         self.state: CoordinatorState = jax.tree.map(jnp.asarray, state)
         self.evaluations, self.standards = Evaluations(job, folder.path), Standards(job, folder.path)
+        self.curvatures = Curvatures(job, folder.path)
         self.shares = shares_of(job)
         self._began = time.perf_counter()
         self._sent: tuple[Any, Downlink] | None = None  # broadcast and notes of the round that is under way
 
     def _first_state(self, shape: tuple[int, int]) -> CoordinatorState:
         clients, algorithm = self.config.data.clients, self.setup.algorithm
-        x0 = initial_model(self.config.seed, shape)
+        x0 = initial_model(self.config.seed, shape, self.config.rounds.initial_scale)
         server = algorithm.init_server(x0, clients)
         return CoordinatorState(
             server,
@@ -94,6 +98,8 @@ class Coordinator:
             jnp.zeros(clients, jnp.int32),
             jnp.zeros(clients, jnp.int32),
             jnp.zeros((len(LINKS), 2), jnp.int32),
+            self.judge.first(x0),
+            jnp.zeros(clients, jnp.int32),
         )
 
     @property
@@ -107,14 +113,18 @@ class Coordinator:
     def chosen(self) -> list[int]:
         """The clients of the next round."""
         clients, present = self._roster[self.round]
-        return [int(client) for client in clients[present]]
+        return [int(client) for client in clients[present] if client not in self.left_out()]
+
+    def left_out(self) -> list[int]:
+        """The clients whose messages were refused so often that they are not asked any more."""
+        return np.flatnonzero(np.asarray(self.state.refused) >= STRIKES).tolist()
 
     def evaluation_due(self) -> bool:
         """Whether clients should now evaluate the model."""
         return self.evaluations.due(self.round)
 
-    def evaluation_requests(self, clients: Iterable[int]) -> dict[int, Request]:
-        """Return the requests for an evaluation of the model after the last round, or at the end of the released one."""
+    def evaluation_requests(self, clients: Iterable[int], task: str = "evaluate") -> dict[int, Request]:
+        """Return the requests about the model after the last round, or at the end about the released one."""
         state, server = self.state, self.state.server
         if self.done and self.config.metrics.released == "averaged":
             server = server._replace(x0=jnp.asarray(self.averaged_model))
@@ -130,8 +140,9 @@ class Coordinator:
             jnp.float32(0.0),
         )
         vectors = encode_broadcast(self.setup.links, downlink)
-        named = {int(client): self.evaluations.accepted(int(client)) for client in np.asarray(asked)}
-        what, standard = ("evaluate", self.job.digest, self.round - 1), self.standards.message
+        evaluated = task == "evaluate"
+        named = {int(client): self.evaluations.accepted(int(client)) if evaluated else "" for client in np.asarray(asked)}
+        what, standard = (task, self.job.digest, self.round - 1), self.standards.message
         return {client: Request(*what, client, name, vectors, standard) for client, name in named.items()}
 
     def requests(self, clients: Iterable[int]) -> dict[int, Request]:
@@ -155,19 +166,23 @@ class Coordinator:
     def take(self, asked: dict[int, Request], replies: Iterable[NodeAnswer]) -> tuple[dict[str, Any], list[str]]:
         """End the round with its replies; return the row of measurements, and a line for every reply that is not used.
 
-        `replies` are pairs of a node's client and its answer. A reply that is malformed, late, replayed, not finite, or not
-        requested never reaches the model.
+        `replies` are pairs of a node's client and its answer. A reply that is malformed, late, replayed, not finite, not
+        requested, or that no honest client could have sent, never reaches the model.
         """
         assert self._sent is not None, "requests first"
         messages, dropped = valid_replies(asked, replies)
-        received = self._receive(messages)
-        dropped += [f"client {client}: {reason}" for client, reason in received.refused.items()]
-        used = {client: reply for client, reply in messages.items() if client not in received.refused}
+        received, far = self._judged(self._receive(messages))
+        dropped += [f"client {client}: {reason}" for client, reason in {**far, **received.refused}.items()]
+        used = {client: reply for client, reply in messages.items() if client not in received.refused and client not in far}
+        require_enough(self.round, len(used), int(self._roster[self.round][1].sum()), self._least, dropped)
         server = self.state.server
         if used:
             server = server_round(self.setup, server, self._sent[0], received.reports)
         self._require_finite(server)
-        sizes = Sizes.none().more(asked, used)._replace(asked=list(asked), indices=received.index_bytes)
+        sizes = RoundTraffic.none().more(asked, used)._replace(asked=list(asked), indices=received.index_bytes)
+        told = self.judge.after(self._sent[0], self.state.told, received.reports)
+        refused = self.state.refused.at[np.array(list(far), np.int32)].add(1)
+        self.state = self.state._replace(told=told, refused=refused)
         self._move_on(server, self._sent[1], used, sizes)
         self._sent = None
         return self._write(self._row(len(used), len(asked) - len(used))), dropped
@@ -204,7 +219,15 @@ class Coordinator:
             return found
         return found._replace(reports=found.reports._replace(shares=jnp.asarray(self.shares[found.reports.clients])))
 
-    def _move_on(self, server: Any, downlink: Downlink, used: dict[int, Reply], sizes: Sizes) -> None:
+    def _judged(self, received: Received) -> tuple[Received, dict[int, str]]:
+        """Leave out the messages that no honest client could have sent; also return why, by client."""
+        assert self._sent is not None
+        broadcast, reports = self._sent[0], received.reports
+        support = shared_support(self.setup.links, self.config.seed, self.round, broadcast.x0)
+        present, far = self.judge.look(broadcast, self.state.told, reports, self.round, support)
+        return received._replace(reports=reports._replace(present=present)), far
+
+    def _move_on(self, server: Any, downlink: Downlink, used: dict[int, Reply], sizes: RoundTraffic) -> None:
         """Compute the state after this round."""
         state, accepted = self.state, np.array(self.state.accepted)
         for client, reply in used.items():
@@ -235,6 +258,12 @@ class Coordinator:
         counts = {"round": self.round, "participants": used, "missing": missing}
         return make_row(counts, measured, self.traffic(), paper_bits(links, x0.size, self.round, r.participants))
 
+    @property
+    def test(self) -> TestSet | None:
+        """The server's examples as the model in training sees them."""
+        found, test = self.standards.standard, self.original_test
+        return test if found is None or test is None else test._replace(features=found.apply(np.asarray(test.features)))
+
     def traffic(self) -> dict[str, int]:
         """Bytes of the messages that were used ("uplink", "index" for their indices), and of those sent down ("downlink")."""
         return traffic_totals(np.asarray(self.state.traffic))
@@ -251,59 +280,30 @@ class Coordinator:
     def finish(self) -> dict[str, Any]:
         """Write models, clients and summary."""
         asked, used, plan = np.asarray(self.state.asked), self.taken_part(), self.plan
+        others = self.evaluations.multipliers() + self.standards.multipliers() + self.curvatures.multipliers()
 
         def epsilon(often: int) -> float | None:
-            return self._epsilon_at_most(plan, often) if plan and self.noise == "secure" else None
+            return epsilon_at_most(plan, often, others) if plan and self.noise == "secure" else None
 
         more = {
             "engine": "flower",
             "messages_asked_for": int(asked.sum()),
             "messages_used": int(used.sum()),
+            "messages_refused": int(jnp.sum(self.state.refused)),
+            "left_out": self.left_out(),
+            "unchecked": self.judge.unchecked,
             "evaluation": self.evaluations.last(),
             **self._figures(),
-            **self._guarantee(),
+            **guarantee(self.job, asked, used, others),
         }
-        clients = describe_asked(asked, used, epsilon, self.test, self.model.shape[0])
+        clients = describe_asked(asked, used, np.asarray(self.state.refused), epsilon, self.test, self.model.shape[0])
         standard = self.standards.standard
-        fold = standard.fold if standard else None
-        return self.record.finish(self, time.perf_counter() - self._began, 0.0, clients, more, fold)
+        model = self.averaged_model if self.config.metrics.released == "averaged" else self.model
+        found = self.curvatures.intervals(model, self.shares, standard)
+        seconds = time.perf_counter() - self._began
+        return self.record.finish(self, seconds, 0.0, clients, more, standard, intervals=found)
 
     def _figures(self) -> dict[str, Any]:
-        """The clients' last evaluation in the place of test figures, if there are no test rows."""
-        last = self.evaluations.last()
-        if self.test is not None or not last or last["round"] != self.round or "accuracy" not in last:
-            return {}
-        averaged = self.config.metrics.released == "averaged"
-        name = "_averaged" if averaged else ""
-        return {f"metrics{name}": last, f"test_accuracy{name}": last["accuracy"]["value"]}
-
-    def _epsilon_at_most(self, plan: Plan, asked: int) -> float:
-        """Return the most that a client can have spent: it cannot have answered more often than the server asked."""
-        releases = [plan.cost_multiplier()] * min(asked, plan.participations)
-        releases += self.evaluations.multipliers() + self.standards.multipliers()
-        effective = [effective_multiplier(z, plan.relation) for z in releases]
-        return gdp_epsilon(compose_gdp(effective), plan.delta) if effective else 0.0
-
-    def _guarantee(self) -> dict[str, Any]:
-        """Return the guarantee, from the number of requests to the busiest client: it cannot have answered more often."""
-        plan = self.plan
-        if plan is None:
-            return {}
-        epsilon, protected = self._epsilon_at_most(plan, int(jnp.max(self.state.asked))), self.noise == "secure"
-        return {
-            "epsilon": epsilon if protected else None,
-            "epsilon_of_job": job_epsilon(self.job),
-            "delta": plan.delta,
-            **plan.terms(),
-            "refused_participations": int(jnp.sum(self.state.asked) - jnp.sum(self.state.used)),
-            "guarantee": plan.sentence(epsilon) if protected else f"Nothing is guaranteed: {NOISE_NOTES['simulation']}",
-        }
-
-
-def shares_of(job: Job) -> np.ndarray | None:
-    """Every client's share of the objective, by the precision of what its public slots let it say; None: 1/N each."""
-    plan, slots = job.setup[1], np.array(job.all_slots, float)
-    if job.config.problem.weights == "clients":
-        return None
-    known = slots if plan is None else precisions(slots, job.shape[0] * job.shape[1], plan.training_mu())
-    return (known / known.sum()).astype(np.float32)
+        """The clients' last evaluation in the place of test figures, if there are no test rows; it is of all weights."""
+        fits = self.test is None and self.config.problem.sparsity is None
+        return self.evaluations.figures(self.round) if fits else {}

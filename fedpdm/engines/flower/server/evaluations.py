@@ -11,10 +11,12 @@ import numpy as np
 
 from fedpdm.compression.wire import WireError, decode
 from fedpdm.engines.flower.job import Job
-from fedpdm.engines.flower.protocol import Reply, Request
+from fedpdm.engines.flower.job_evaluation import tally_sensitivity, tally_size
+from fedpdm.engines.flower.protocol import Refused, Reply, Request
 from fedpdm.engines.flower.server.replies import NodeAnswer, valid_replies
-from fedpdm.metrics import count, counts_of, metrics_of_counts, vector_of
-from fedpdm.privacy.evaluation import SENSITIVITY
+from fedpdm.errors import UserError
+from fedpdm.hostile.vectors import why_impossible
+from fedpdm.metrics import counts_of, metrics_of_counts, metrics_of_sums, metrics_of_times
 
 __all__ = ["Evaluations"]
 
@@ -30,8 +32,11 @@ class Evaluations:
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per evaluation, oldest first."""
-        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        try:
+            lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+            return [json.loads(line) for line in lines if line.endswith("}")]  # the last line may be cut
+        except ValueError as error:
+            raise UserError(f"{self.path} is broken ({error}): put the backup of it back.") from None
 
     def due(self, done: int) -> bool:
         """Tell whether there should be an evaluation after this number of rounds, and there was none yet."""
@@ -49,10 +54,11 @@ class Evaluations:
     def figures(self, done: int) -> dict[str, Any]:
         """The last evaluation in the place of a summary's test figures, if it is of the model after so many rounds."""
         last = self.last()
-        if not last or last["round"] != done or "accuracy" not in last:
+        if not last or last["round"] != done or not last["clients"]:
             return {}
         of = "_averaged" if self.job.config.metrics.released == "averaged" else ""
-        return {f"metrics{of}": last, f"test_accuracy{of}": last["accuracy"]["value"]}
+        accuracy = {f"test_accuracy{of}": last["accuracy"]["value"]} if "accuracy" in last else {}
+        return {f"metrics{of}": last, **accuracy}
 
     def multipliers(self) -> list[float]:
         """Return the noise multipliers of all requested evaluations."""
@@ -70,6 +76,8 @@ class Evaluations:
                 used[str(client)] = reply.message
             except WireError as error:
                 dropped.append(f"client {client}: {error.reason}: {error}")
+            except Refused as refused:
+                dropped.append(f"client {client}: {refused}")
         done = next(iter(asked.values())).round + 1
         row = {"round": done, "clients": len(counts), **(self._measures(np.sum(counts, axis=0), len(counts)) if counts else {})}
         row["messages"] = used  # named in the next request, so that each client knows that its counts were used
@@ -81,21 +89,28 @@ class Evaluations:
 
     def _counts(self, reply: Reply) -> np.ndarray:
         assert self.job.evaluation is not None
-        size = _size(len(self.job.classes), self.job.evaluation.bins)
+        loss = self.job.setup[0].problem.loss
+        size, one = tally_size(self.job, loss), tally_sensitivity(self.job, loss)
         (part,) = decode(reply.vectors, dimensions=[size], limit=LARGEST_COUNT)
         if len(part.values) != size:
             raise WireError("count", f"Expected {size} counts, got {len(part.values)}.")
+        noise = one * self.job.evaluation.noise_multiplier(self.job.config)
+        if why := why_impossible(part.values, one * self.job.slots_of(reply.client), noise):
+            raise Refused(*why.split(": ", 1))
         return part.values.astype(np.float64)
 
     def _measures(self, vector: np.ndarray, clients: int) -> dict[str, Any]:
         """All figures that boards ask for, with intervals that hold the noise."""
-        assert self.job.evaluation is not None
-        deviation = self.job.evaluation.noise_multiplier(self.job.config) * SENSITIVITY * math.sqrt(clients)
-        counts = counts_of(vector, len(self.job.classes), self.job.evaluation.bins)
-        told = metrics_of_counts(counts, self.job.classes, deviation)
-        return {"noise": float(f"{deviation:.6g}"), **told, "threshold": self.job.settings.metrics.threshold}
-
-
-def _size(classes: int, bins: int) -> int:
-    """How many numbers an evaluation has."""
-    return vector_of(count(np.zeros((0, classes)), np.zeros(0, int), bins=bins)).size
+        job, loss = self.job, self.job.setup[0].problem.loss
+        assert job.evaluation is not None
+        bins = job.evaluation.bins
+        deviation = job.evaluation.noise_multiplier(job.config) * tally_sensitivity(job, loss) * math.sqrt(clients)
+        noise = {"noise": float(f"{deviation:.6g}")}
+        target = job.table.target if job.table is not None else None
+        if target is None:
+            told = metrics_of_counts(counts_of(vector, len(job.classes), bins), job.classes, deviation)
+            return {**noise, **told, "threshold": job.settings.metrics.threshold}
+        if target.event:
+            return noise | metrics_of_times(vector, target.bands, bins, deviation)
+        largest = job.evaluation.largest_error
+        return noise | metrics_of_sums(vector, target.low, target.high, loss.metrics, bins, largest, deviation)

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 
 from fedpdm.engines.flower.protocol import Refused, Reply, Request
+from fedpdm.errors import UserError
 
-__all__ = ["NodeAnswer", "valid_replies"]
+__all__ = ["NodeAnswer", "require_enough", "valid_replies"]
 
 NodeAnswer = tuple[int, Reply | Refused]  # a node's client, and its answer
 
@@ -54,3 +55,27 @@ def _required(asked: dict[int, Request], messages: dict[int, Reply], client: int
     if client in messages:
         raise Refused("duplicate", "This client has answered this round already.")
     return said
+
+
+def require_enough(round_index: int, used: int, chosen: int, least: int, dropped: list[str]) -> None:
+    """Refuse a round that hardly anybody answered: it is not counted, and the run stops.
+
+    Parameters
+    ----------
+    round_index, used, chosen : int
+        The round (from 0), the messages that can be used, and the round's clients.
+    least : int
+        Messages that it takes; 0: half of the clients.
+    dropped : list of str
+        What is wrong with the other messages.
+    """
+    least = min(least or -(-chosen // 2), chosen)
+    if used >= least:
+        return
+    old = sum(any(f" {code}:" in line for code in ("state", "order", "repeat")) for line in dropped)
+    why = f" {old} clients say that this checkpoint is an old copy: put the newest one back." if old else ""
+    first = f" The first refusal: {dropped[0].rstrip('.')}." if dropped else ""
+    raise UserError(
+        f"Round {round_index + 1} got {used} messages that can be used, of {chosen} clients; it takes {least} "
+        f"(flower.messages).{why}{first} The round was not counted: run again when the others are there."
+    )

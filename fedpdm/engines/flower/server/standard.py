@@ -1,51 +1,59 @@
-"""The means and deviations of a deployment: asked for once, before the first round, and sent along with every request."""
+"""What clients release about their features: asked for once, before the first round, and sent along with every request."""
 
-import json
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedpdm.compression.wire import WireError, decode, encode, make_part
-from fedpdm.data.standard import Standard
 from fedpdm.engines.flower.client.standard import LARGEST_MOMENT
 from fedpdm.engines.flower.job import Job
-from fedpdm.engines.flower.protocol import Request
+from fedpdm.engines.flower.protocol import Refused, Request
 from fedpdm.engines.flower.server.replies import NodeAnswer, valid_replies
 from fedpdm.errors import UserError
-from fedpdm.privacy.standard_release import Moments, combine_moments, moment_count, standard_from
+from fedpdm.hostile.vectors import why_impossible
+from fedpdm.privacy.first_release import Map, Moments, combined
+from fedpdm.privacy.noise import mean_noise
 from fedpdm.runs.folder import atomic_write
+from fedpdm.runs.integrity import read_sealed, sealed
 
 __all__ = ["Standards"]
 
+BACKUP = "put the backup of it back, or begin a new job"
+
 
 class Standards:
-    """The noised means of a job, in the file standard.json of its run folder."""
+    """The release before training of a job, in the file standard.json of its run folder."""
 
     def __init__(self, job: Job, folder: Path) -> None:
         self.job, self.path = job, folder / "standard.json"
-        self._kept: dict[str, Any] | None = json.loads(self.path.read_text()) if self.path.is_file() else None
+        self._kept: dict[str, Any] | None = read_sealed(self.path, BACKUP) if self.path.is_file() else None
 
     @property
     def due(self) -> bool:
         """Whether clients are to be asked for their means."""
-        return self.job.settings.data.standardise and self._kept is None
+        return self.job.first_release is not None and self._kept is None
 
-    @property
-    def standard(self) -> Standard | None:
-        """The map that follows from the means, if the job has one."""
-        if self._kept is None:
-            return None
-        return standard_from(Moments(np.array(self._kept["means"]), self._kept["noise"]), self.job.features)
+    @cached_property
+    def standard(self) -> Map | None:
+        """The map that follows from what was released, if the job has one."""
+        found, release = self._moments, self.job.first_release
+        return release.map_of(found) if found is not None and release is not None else None
 
-    @property
+    @cached_property
     def message(self) -> bytes:
-        """What requests carry: the means and their noise, as clients read them."""
-        if self._kept is None:
+        """What requests carry: the numbers from which clients compute the map."""
+        found, release = self._moments, self.job.first_release
+        if found is None or release is None:
             return b""
-        values = np.array([*self._kept["means"], self._kept["noise"]], np.float32)
+        values = release.sent(found).astype(np.float32)
         return encode([make_part(values, np.ones(values.size, bool))])
+
+    @property
+    def _moments(self) -> Moments | None:
+        return None if self._kept is None else Moments(np.array(self._kept["means"]), self._kept["noise"])
 
     def multipliers(self) -> list[float]:
         """The noise multiplier of what every client was asked for, as its ledger counts it."""
@@ -57,24 +65,34 @@ class Standards:
         return {client: Request("standardise", self.job.digest, 0, client, "") for client in sorted(clients)}
 
     def take(self, asked: dict[int, Request], replies: Iterable[NodeAnswer]) -> tuple[int, list[str]]:
-        """Keep the mean by slots of what came in; returns how many clients it is of, and a line for every other reply."""
+        """Keep the mean of what came in; returns how many clients it is of, and a line for every other reply."""
         messages, dropped = valid_replies(asked, replies)
-        count, plan, found = moment_count(self.job.features), self.job.setup[1], {}
+        plan, release, found = self.job.setup[1], self.job.first_release, {}
         assert plan is not None
+        assert release is not None
+        count = release.size
         for client, reply in messages.items():
             try:
                 (part,) = decode(reply.vectors, dimensions=[count], limit=LARGEST_MOMENT)
                 if len(part.values) != count:
-                    raise WireError("count", f"Expected {count} means, got {len(part.values)}.")
+                    raise WireError("count", f"Expected {count} numbers, got {len(part.values)}.")
+                slots, places = self.job.slots_of(client), self.job.places_of(client)
+                noise = mean_noise(release.bound, slots, places, count, plan.standard_multiplier)
+                if why := why_impossible(part.values, release.bound, noise.sigma):
+                    raise Refused(*why.split(": ", 1))
                 found[client] = part.values.astype(np.float64)
             except WireError as error:
                 dropped.append(f"client {client}: {error.reason}: {error}")
+            except Refused as refused:
+                dropped.append(f"client {client}: {refused}")
         if not found:
-            raise UserError(f"No client sent means and deviations: {'; '.join(dropped[:3]) or 'no reply'}.")
+            raise UserError(f"No client sent its {release.what}: {'; '.join(dropped[:3]) or 'no reply'}.")
         slots = np.array([self.job.slots_of(client) for client in found], float)
-        moments = combine_moments(list(found.values()), slots, self.job.features, plan.standard_multiplier)
+        moments = combined(release, list(found.values()), slots, plan.standard_multiplier * release.bound / slots)
         # rounded to what travels, so that server and clients have the same map
         means = moments.means.astype(np.float32).tolist()
         self._kept = {"clients": sorted(found), "means": means, "noise": float(np.float32(moments.noise))}
-        atomic_write(self.path, (json.dumps(self._kept, indent=2) + "\n").encode())
+        atomic_write(self.path, sealed(self._kept))
+        for name in ("standard", "message"):  # computed before there was anything
+            self.__dict__.pop(name, None)
         return len(found), dropped

@@ -1,6 +1,7 @@
 """The Strategy: it meets nodes, asks those whose turn it is, and passes their replies to the coordinator."""
 
 import logging
+import secrets
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -12,6 +13,8 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedpdm.engines.flower.cohort.coordinator import CohortCoordinator
 from fedpdm.engines.flower.protocol import Introduction, Meeting, Refused, Reply, Request, pack, unpack
 from fedpdm.engines.flower.server.coordinator import Coordinator
+from fedpdm.engines.flower.server.known_keys import KnownKeys
+from fedpdm.engines.flower.server.patience import RETURN_SECONDS, Patience
 from fedpdm.engines.flower.server.replies import NodeAnswer
 from fedpdm.errors import UserError
 from fedpdm.metrics.words import metric_lines
@@ -25,8 +28,8 @@ _log = logging.getLogger("flwr")
 class Nodes:
     """The client of each node. Flower's node ids change after a restart; a client's number does not."""
 
-    def __init__(self, grid: Grid, meeting: Meeting, clients: int, timeout: float) -> None:
-        self._grid, self._meeting, self._clients, self._timeout = grid, meeting, clients, timeout
+    def __init__(self, grid: Grid, meeting: Meeting, clients: int, patience: Patience, keys: KnownKeys) -> None:
+        self._grid, self._meeting, self._clients, self._patience, self._keys = grid, meeting, clients, patience, keys
         self._met: dict[int, Introduction] = {}
         self._spare: dict[int, Introduction] = {}  # nodes that claim the number of a connected client
         self._turned_away: set[int] = set()
@@ -37,8 +40,9 @@ class Nodes:
         self._met = {node: who for node, who in self._met.items() if node in online}
         self._spare = {node: who for node, who in self._spare.items() if node in online}
         new = online - set(self._met) - set(self._spare) - self._turned_away
-        messages = [Message(pack(self._meeting), node, MessageType.QUERY, group_id="introduction") for node in new]
-        replies = _exchange(self._grid, messages, self._timeout) if messages else []
+        meeting = self._meeting = self._meeting._replace(challenge=secrets.token_hex(16))
+        messages = [Message(pack(meeting), node, MessageType.QUERY, group_id="introduction") for node in new]
+        replies = _exchange(self._grid, messages, self._patience) if messages else []
         by_request = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
         for reply in replies:
             if (node := by_request.pop(reply.metadata.reply_to_message_id, None)) is not None:
@@ -57,6 +61,7 @@ class Nodes:
                 raise Refused(who.refused, who.reason)
             if not 0 <= who.client < self._clients:
                 raise Refused("client", f"It claims to be client {who.client}; there are clients 0 to {self._clients - 1}.")
+            self._keys.require(self._meeting, who)
         except Refused as refused:
             self._turned_away.add(node)
             _log.warning("fedpdm: node %s is not used (%s)", node, refused)
@@ -152,6 +157,8 @@ class PrimalDual(Strategy):
                 measured = self.aggregate_evaluate(number, _exchange(grid, messages, timeout))
                 result.evaluate_metrics_clientapp[number] = measured or MetricRecord()
             if self.coordinator.done:
+                if self.coordinator.curvatures.due(number):
+                    self.measure_curvature(grid, timeout)
                 return result
             result.train_metrics_clientapp[number + 1] = self._one_round(grid, number + 1, timeout)
 
@@ -169,6 +176,16 @@ class PrimalDual(Strategy):
             _log.warning("fedpdm: means and deviations, %s", line)
         _log.info("fedpdm: means and deviations of %d clients", clients)
 
+    def measure_curvature(self, grid: Grid, timeout: float) -> None:
+        """After the last round: ask all clients that are connected for what intervals need."""
+        there = self.nodes.wait_for(self.least, self.wait)
+        asked = self.coordinator.evaluation_requests(there, "intervals")
+        messages = self._ask(asked, there, MessageType.EVALUATE, self.coordinator.round)
+        clients, dropped = self.coordinator.curvatures.take(self._asked, self._said(_exchange(grid, messages, timeout)))
+        for line in dropped:
+            _log.warning("fedpdm: gradients and curvature, %s", line)
+        _log.info("fedpdm: gradients and curvature of %d clients", clients)
+
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """Ask all connected clients for noised counts, after the rounds of the job's evaluation."""
         if not self.coordinator.evaluation_due():
@@ -181,7 +198,7 @@ class PrimalDual(Strategy):
         row, dropped = self.coordinator.evaluations.take(self._asked, self._said(replies))
         for line in dropped:
             _log.warning("fedpdm: evaluation after round %d, %s", row["round"], line)
-        for line in metric_lines(row if "accuracy" in row else None, "rows that clients hold out")[:2]:
+        for line in metric_lines(row if row["clients"] else None, "rows that clients hold out")[:2]:
             _log.info("fedpdm: after round %d, by noised counts of %d clients: %s", row["round"], row["clients"], line)
         return MetricRecord({key: value for key, value in row.items() if isinstance(value, int | float)})
 
@@ -208,12 +225,31 @@ class PrimalDual(Strategy):
         _log.info(
             "fedpdm: %s, job %s, from round %d", config.algorithm.name, self.coordinator.job.digest, self.coordinator.round + 1
         )
+        if unchecked := self.coordinator.judge.unchecked:
+            _log.warning("fedpdm: not checked: %s. See docs/hostile-clients.md.", unchecked)
 
 
 class SecureSums(PrimalDual):
-    """Rounds by secure sums: five exchanges each, and members that fall silent have dropped out."""
+    """Rounds by secure sums: five exchanges each, and members that fall silent have dropped out.
+
+    A sum begins with a longer wait for those who fell silent in the sum before: their processes may have died, and a node takes
+    a minute to get a new one. Without this wait one death would count in two sums. Who stays away is not waited for again.
+
+    Parameters
+    ----------
+    coordinator, nodes, least, wait
+        As in `PrimalDual`.
+    patience : Patience
+        When a silent member has dropped out.
+    """
 
     coordinator: CohortCoordinator
+
+    def __init__(self, coordinator: CohortCoordinator, nodes: Nodes, least: int, wait: float, patience: Patience) -> None:
+        super().__init__(coordinator, nodes, least, wait)
+        self.patience = patience
+        self._fell_silent: set[int] = set()  # in the sum before
+        self._stay_away: set[int] = set()  # also after the longer wait, until they answer again
 
     def _one_round(self, grid: Grid, server_round: int, timeout: float) -> MetricRecord:
         there = self.nodes.wait_for(self.least, self.wait)
@@ -225,8 +261,19 @@ class SecureSums(PrimalDual):
                 "even if some of them drop out later. Start the others and run again."
             )
 
+        back, self._fell_silent = self._fell_silent & there.keys(), set()
+        if back:
+            _log.info("fedpdm: waiting at most %g s for clients that fell silent: %s", RETURN_SECONDS, sorted(back))
+
         def exchange(asked: dict[int, Request]) -> list[NodeAnswer]:
-            return self._said(_exchange(grid, self._ask(asked, there, MessageType.TRAIN, server_round), timeout))
+            nonlocal back
+            patience = self.patience._replace(least=RETURN_SECONDS) if back else self.patience
+            said = self._said(_exchange(grid, self._ask(asked, there, MessageType.TRAIN, server_round), patience))
+            silent = {client for client, answer in said if isinstance(answer, Refused) and answer.name in ("late", "node")}
+            self._stay_away = (self._stay_away | silent & back) - (asked.keys() - silent)
+            self._fell_silent |= silent - self._stay_away
+            back = set()
+            return said
 
         return self._report(*self.coordinator.one_round(exchange, there))
 
@@ -241,16 +288,22 @@ def _reply(message: Message) -> Reply | Refused:
         return refused
 
 
-def _exchange(grid: Grid, messages: list[Message], timeout: float) -> list[Message]:
+def _exchange(grid: Grid, messages: list[Message], patience: float | Patience) -> list[Message]:
     """Send the messages and collect replies until there is one to each or the time is over.
 
     Flower's own `send_and_receive` does the same, but checks only every three seconds.
     """
     waiting = {name for name in grid.push_messages(messages) if name}
+    patience, began = patience if isinstance(patience, Patience) else Patience(patience), time.monotonic()
     replies: list[Message] = []
-    until = time.monotonic() + timeout
-    while waiting and time.monotonic() < until:
+    times: list[float] = []
+    while waiting:
+        passed = time.monotonic() - began
+        over = passed >= patience.limit(len(messages), times)  # before the last look: what came while this slept is still taken
         replies += (new := list(grid.pull_messages(list(waiting))))
+        times += [time.monotonic() - began for _ in new]
         waiting -= {message.metadata.reply_to_message_id for message in new}
+        if over:
+            break
         time.sleep(POLL_SECONDS if waiting else 0)
     return replies

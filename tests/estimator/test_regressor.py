@@ -65,6 +65,7 @@ def test_counts_and_a_budget():
     ("options", "words"),
     [
         ({"epsilon": 1.0}, "needs radius .* and bounds"),
+        ({"epsilon": 1.0, "radius": 0.0, "bounds": (0, 20)}, "needs radius .* above 0"),
         ({"loss": "softmax"}, "loss='softmax' is not for numbers: choose 'squared'"),
         ({"loss": "poisson"}, "is for counts, but the least label is -1"),
     ],

@@ -50,6 +50,8 @@ def test_without_noise_it_comes_close_to_the_central_optimum_and_groups_are_clie
     assert model.intercept_.shape == (1,)
     scores = x @ model.coef_.T + model.intercept_
     np.testing.assert_allclose(model.decision_function(x), scores[:, 0], atol=1e-3)
+    raw = 1000 + x * np.geomspace(0.01, 100, x.shape[1])  # columns of any unit
+    np.testing.assert_array_equal(FedPDMClassifier(random_state=0).fit(raw, y, groups=hospitals).predict(raw), model.predict(x))
     shuffled = FedPDMClassifier(random_state=0).fit(x, y, groups=hospitals)
     np.testing.assert_array_equal(shuffled.coef_, model.coef_)
 
@@ -100,6 +102,8 @@ def test_weights_are_repeated_rows_and_classes_can_weigh_more(tumours):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"epsilon": 1.0, "radius": 0.0, "classes": ["benign", "malignant"]}, "needs radius .* above 0"),
+        ({"epsilon": 1.0, "radius": float("nan"), "classes": ["benign", "malignant"]}, "needs radius .* above 0"),
         ({"epsilon": -1.0, "radius": 1.0, "classes": ["benign", "malignant"]}, "privacy.epsilon"),
         ({"participants": 11}, "rounds.participants=11"),
         ({"penalty": "lasso"}, "problem.penalty"),

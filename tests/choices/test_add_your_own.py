@@ -24,7 +24,7 @@ from fedpdm.problem.prediction import softmax_shares
 from fedpdm.runs.saved import SavedModel, load_model
 from fedpdm.setup.build import loss_factory
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 TOYS = TESTS / "toy_package"
 SMALL = ["data.name=digits", "data.clients=6", "data.partition=iid", "rounds.participants=3", "rounds.total=3", "local.steps=2"]
 CHOSEN = ["algorithm.name=momentum", "problem.loss=tempered", "problem.penalty=floor", "data.features=squares"]

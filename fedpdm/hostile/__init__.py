@@ -1,0 +1,1 @@
+"""Hostile clients: the check of every message against the band, and simulated attackers."""

@@ -1,0 +1,209 @@
+"""From accuracies of all readings to answers: how often a claim holds, which factor decides, and the best reading."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedpdm.studies.paper.effects import BASELINES
+from fedpdm.studies.paper.multiverse.cells import PANELS
+from fedpdm.studies.paper.multiverse.factors import Reading, our_reading
+from fedpdm.studies.sequential import MARGIN
+
+__all__ = ["HEADLINES", "Headline", "Specification", "best_specification", "changes", "gap", "importance", "level_means"]
+__all__ += ["nearest_that_moves", "share_held"]
+
+# Mean accuracy over the seeds, by panel and curve
+Accuracies = Mapping[tuple[str, str], float]
+
+
+class Specification(NamedTuple):
+    """A reading with the model that is tested, and its accuracies."""
+
+    number: int  # of the reading in the design
+    levels: Reading  # "tested" included
+    accuracies: Accuracies
+    moves: Mapping[str, float]  # by panel: the largest distance of two accuracies on one curve
+
+
+class Headline(NamedTuple):
+    """A headline claim; it holds where its value is above 0."""
+
+    id: str
+    text: str
+    value: Callable[[Accuracies], float]
+
+
+def gap(accuracies: Accuracies, panel: str) -> float:
+    """Compute FedPDM's accuracy minus that of the best baseline.
+
+    Parameters
+    ----------
+    accuracies : mapping
+        Mean accuracy by panel and curve.
+    panel : str
+        Name of the panel.
+
+    Returns
+    -------
+    float
+        The difference.
+    """
+    return accuracies[panel, "FedPDM"] - max(accuracies[panel, label] for label in BASELINES)
+
+
+def _robustness(accuracies: Accuracies, without: str, with_noise: str) -> float:
+    loss = {label: accuracies[without, label] - accuracies[with_noise, label] for label in ("FedPDM", *BASELINES)}
+    return float(np.mean([loss[label] for label in BASELINES])) - loss["FedPDM"]
+
+
+def _headlines() -> tuple[Headline, ...]:
+    found = []
+    for panel in PANELS:
+        text = f"{panel.title}: FedPDM is first"
+        found.append(Headline(f"{panel.name}-first", text, lambda own, name=panel.name: gap(own, name)))
+    for panel in PANELS:
+        text = f"{panel.title}: FedPDM is first, or within half a point of the first"
+        found.append(Headline(f"{panel.name}-near", text, lambda own, name=panel.name: gap(own, name) + MARGIN))
+    for without, with_noise, data in (("fig7a", "fig7b", "Adult"), ("fig7c", "fig7d", "MNIST")):
+        text = f"{data}: FedPDM loses least by DP"
+        pair = (without, with_noise)
+        found.append(Headline(f"{data.lower()}-robust", text, lambda own, pair=pair: _robustness(own, *pair)))
+    return tuple(found)
+
+
+HEADLINES = _headlines()
+
+
+def share_held(headline: Headline, specifications: Sequence[Specification]) -> float:
+    """Compute the share of specifications in which a claim holds.
+
+    Parameters
+    ----------
+    headline : Headline
+        The claim.
+    specifications : sequence of Specification
+        The specifications.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
+    """
+    return float(np.mean([headline.value(one.accuracies) > 0 for one in specifications]))
+
+
+def importance(headline: Headline, specifications: Sequence[Specification]) -> dict[str, float]:
+    """Compute how much of the variance of a claim's value each factor explains: its drop in R^2 when it is left out.
+
+    Parameters
+    ----------
+    headline : Headline
+        The claim.
+    specifications : sequence of Specification
+        The specifications.
+
+    Returns
+    -------
+    dict of str to float
+        By factor; main effects only, so the rest of the variance is interactions and noise.
+    """
+    values = np.array([headline.value(one.accuracies) for one in specifications])
+    names = list(specifications[0].levels)
+    total = float(np.sum((values - values.mean()) ** 2))
+    if total == 0:
+        return dict.fromkeys(names, 0.0)
+    whole = _left(values, specifications, names)
+    without = {name: _left(values, specifications, [n for n in names if n != name]) for name in names}
+    return {name: max(0.0, left - whole) / total for name, left in without.items()}
+
+
+def _left(values: np.ndarray, specifications: Sequence[Specification], names: Sequence[str]) -> float:
+    """The squares that a fit of main effects leaves."""
+    columns = [np.ones(len(values))]
+    for name in names:
+        levels = [one.levels[name] for one in specifications]
+        columns += [np.array([level == other for level in levels], float) for other in sorted(set(levels))[1:]]
+    matrix = np.stack(columns, axis=1)
+    return float(np.sum((values - matrix @ np.linalg.lstsq(matrix, values, rcond=None)[0]) ** 2))
+
+
+def level_means(headline: Headline, specifications: Sequence[Specification], factor: str) -> dict[str, float]:
+    """Average a claim's value over the specifications of each level of a factor.
+
+    Parameters
+    ----------
+    headline : Headline
+        The claim.
+    specifications : sequence of Specification
+        The specifications.
+    factor : str
+        Name of the factor.
+
+    Returns
+    -------
+    dict of str to float
+        By level.
+    """
+    levels = dict.fromkeys(one.levels[factor] for one in specifications)
+    return {
+        level: float(np.mean([headline.value(o.accuracies) for o in specifications if o.levels[factor] == level]))
+        for level in levels
+    }
+
+
+def best_specification(specifications: Sequence[Specification]) -> Specification:
+    """Find the specification in which most claims hold; among equals, that with the largest sum of FedPDM's gaps.
+
+    Parameters
+    ----------
+    specifications : sequence of Specification
+        The specifications.
+
+    Returns
+    -------
+    Specification
+        The best one.
+    """
+
+    def merit(one: Specification) -> tuple[int, float]:
+        held = sum(headline.value(one.accuracies) > 0 for headline in HEADLINES)
+        return held, sum(gap(one.accuracies, panel.name) for panel in PANELS)
+
+    return max(specifications, key=merit)
+
+
+def changes(one: Specification) -> dict[str, str]:
+    """List where a specification differs from our reading.
+
+    Parameters
+    ----------
+    one : Specification
+        The specification.
+
+    Returns
+    -------
+    dict of str to str
+        The levels that differ, by factor.
+    """
+    ours = our_reading()
+    return {name: level for name, level in one.levels.items() if ours.get(name, level) != level}
+
+
+def nearest_that_moves(specifications: Sequence[Specification], panel: str) -> Specification | None:
+    """Find the reading nearest to ours in which a curve of a panel moves by more than the margin.
+
+    Parameters
+    ----------
+    specifications : sequence of Specification
+        The specifications.
+    panel : str
+        Name of the panel.
+
+    Returns
+    -------
+    Specification or None
+        That with the fewest changes; among equals, the one that moves most. None: nothing moves.
+    """
+    moving = [one for one in specifications if one.moves[panel] > MARGIN]
+    return min(moving, key=lambda one: (len(changes(one)), -one.moves[panel]), default=None)

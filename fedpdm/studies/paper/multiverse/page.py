@@ -1,0 +1,131 @@
+"""readings.md: in which share of the readings each headline claim holds, which factor decides, and the best reading."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fedpdm.studies.paper.multiverse.analysis import (
+    HEADLINES,
+    Specification,
+    best_specification,
+    changes,
+    gap,
+    level_means,
+    nearest_that_moves,
+    share_held,
+)
+from fedpdm.studies.paper.multiverse.cells import PANELS
+from fedpdm.studies.paper.multiverse.factors import FACTORS, TESTED
+from fedpdm.studies.sequential import MARGIN
+
+__all__ = ["readings_page"]
+
+TITLES = {factor.name: factor.title for factor in FACTORS} | {"tested": "which model is tested"}
+
+
+def readings_page(found: Sequence[Specification], entries: Sequence[Mapping[str, Any]], seeds: int, quick: bool) -> list[str]:
+    """Make the page of the readings.
+
+    Parameters
+    ----------
+    found : sequence of Specification
+        All specifications.
+    entries : sequence of mappings
+        One per headline claim, from `write_readings`.
+    seeds : int
+        Seeds of each cell.
+    quick : bool
+        The small version.
+
+    Returns
+    -------
+    list of str
+        The lines in Markdown.
+    """
+    readings = len({one.number for one in found})
+    note = ["QUICK: three readings of five rounds. It measures nothing.", ""] if quick else []
+    return [
+        "# The claims under many readings of the paper",
+        "",
+        *note,
+        f"{readings} readings of the paper's silent places, each with the last model and with the tail average, were run on",
+        f"the four panels of Figure 7 with {seeds} seeds. `fedpdm/studies/paper/multiverse/design.csv` fixed them before.",
+        "A claim holds in a reading if the mean over the seeds says so; a single reading is not a test.",
+        "",
+        "![Specification curve](readings.png)",
+        "",
+        *_shares(found, entries),
+        "",
+        *_deciding(found, entries),
+        "",
+        *_best(found),
+        "",
+        *_moving(found),
+        "",
+        *_factors(),
+    ]
+
+
+def _shares(found: Sequence[Specification], entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield "## In which share of the readings each claim holds"
+    yield ""
+    yield f"| claim | all | {' | '.join(TESTED)} | decides most |"
+    yield "|---|---|" + "---|" * (len(TESTED) + 1)
+    for headline, entry in zip(HEADLINES, entries, strict=True):
+        split = [share_held(headline, [one for one in found if one.levels["tested"] == name]) for name in TESTED]
+        shares = " | ".join(f"{share:.0%}" for share in split)
+        first = entry["decides"]
+        yield f"| {headline.text} | {entry['effect']:.0%} | {shares} | {TITLES[first]} ({entry['explained'][first]:.0%}) |"
+
+
+def _deciding(found: Sequence[Specification], entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    first = [(headline, entry) for headline, entry in zip(HEADLINES, entries, strict=True) if headline.id.endswith("-first")]
+    yield "## Which factor decides"
+    yield ""
+    yield "Share of the variance of FedPDM's distance to the best baseline that each factor explains alone, and the mean"
+    yield "distance of each level. The rest is interactions and seeds."
+    yield ""
+    yield f"| factor | {' | '.join(headline.text.partition(':')[0] for headline, _ in first)} |"
+    yield "|---|" + "---|" * len(first)
+    for name in found[0].levels:
+        cells = []
+        for headline, entry in first:
+            means = ", ".join(f"{level} {mean:+.3f}" for level, mean in level_means(headline, found, name).items())
+            cells.append(f"{entry['explained'][name]:.0%} ({means})")
+        yield f"| {TITLES[name]} | {' | '.join(cells)} |"
+
+
+def _best(found: Sequence[Specification]) -> Iterator[str]:
+    best = best_specification(found)
+    held = sum(headline.value(best.accuracies) > 0 for headline in HEADLINES)
+    gaps = ", ".join(f"{panel.title} {gap(best.accuracies, panel.name):+.4f}" for panel in PANELS)
+    yield "## The reading under which the claims hold best"
+    yield ""
+    yield f"Reading {best.number}, tested: {best.levels['tested']}. In it {held} of {len(HEADLINES)} claims hold. It differs"
+    yield f"from ours in {_said(best)}. FedPDM minus the best baseline: {gaps}."
+    yield "It is the best of many, so its own figures are too good by chance; other seeds would show by how much."
+
+
+def _moving(found: Sequence[Specification]) -> Iterator[str]:
+    yield "## Readings in which something is learnt"
+    yield ""
+    for panel in PANELS:
+        numbers = {one.number for one in found if one.moves[panel.name] > MARGIN}
+        nearest = nearest_that_moves(found, panel.name)
+        line = f"- {panel.title}: a curve moves by more than {MARGIN:g} in {len(numbers)} of {len({o.number for o in found})}."
+        yield line + (f" Nearest to ours: reading {nearest.number}, with {_said(nearest)}." if nearest else "")
+
+
+def _said(one: Specification) -> str:
+    return ", ".join(f"{TITLES[name]} {level}" for name, level in changes(one).items()) or "nothing"
+
+
+def _factors() -> Iterator[str]:
+    yield "## The factors"
+    yield ""
+    yield "| factor | our reading | other readings |"
+    yield "|---|---|---|"
+    for factor in FACTORS:
+        first, *others = (level.name for level in factor.levels)
+        yield f"| {factor.title} | {first} | {'; '.join(others)} |"
+    first, *others = TESTED
+    yield f"| {TITLES['tested']} | {first} | {'; '.join(others)} |"

@@ -1,0 +1,166 @@
+"""The sequential test keeps its error rate, finds effects, and continues from stored cells."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fedpdm.errors import ConfigError
+from fedpdm.studies.paper.claims import CLAIMS, judge, points_of_claim
+from fedpdm.studies.paper.figures import panels
+from fedpdm.studies.paper.page import answer_lines, claims_page
+from fedpdm.studies.paper.remedies import compare_remedies
+from fedpdm.studies.paper.until_decided import OutOfTimeError, add_seeds, expected_seconds, fix_rule, open_claims
+from fedpdm.studies.sequential import MARGIN, Rule, decide, forecast
+from fedpdm.studies.statistics import t_interval, verdict
+
+RULE = Rule()
+RUNS, SPREAD = 2000, 0.02
+SLACK = 3 * (0.05 * 0.95 / RUNS) ** 0.5  # three standard errors of a share of 5 %
+
+
+def draws(effect: float, seed: int, runs: int = RUNS) -> np.ndarray:
+    return effect + SPREAD * np.random.default_rng(seed).standard_normal((runs, RULE.most))
+
+
+def shares(values: np.ndarray, margin: float | None = MARGIN) -> dict[str, float]:
+    found = [decide(row, margin).verdict for row in values]
+    return {name: found.count(name) / len(found) for name in ("holds", "does not hold", "no difference", "undecided")}
+
+
+def test_levels_add_up_to_the_error():
+    assert RULE.looks == (5, 10, 20, 40, 80, 160)
+    assert sum(RULE.levels) == pytest.approx(0.05)
+    assert Rule(2, 7).looks == (2, 4, 7)
+    with pytest.raises(ConfigError, match="--most-seeds 4 to be at least 5"):
+        _ = Rule(5, 4).looks
+
+
+def test_without_an_effect_at_most_five_per_cent_have_a_side():
+    found = shares(draws(0.0, 1), margin=None)
+    assert found["holds"] + found["does not hold"] <= 0.05 + SLACK
+    assert found["no difference"] == 0
+
+
+def test_at_the_margin_at_most_five_per_cent_are_no_difference_or_wrong():
+    found = shares(draws(1.0001 * MARGIN, 2))
+    assert found["no difference"] + found["does not hold"] <= 0.05 + SLACK
+
+
+def test_looks_without_correction_are_wrong_more_often():
+    """The control: the same looks, each with a 95 % interval."""
+    wrong = [any(verdict(t_interval(list(row[:n]))) != "undecided" for n in RULE.looks) for row in draws(0.0, 1)]
+    assert np.mean(wrong) > 0.05 + 3 * SLACK
+
+
+def test_effects_are_found_and_equal_things_are_equal():
+    assert shares(draws(0.3 * SPREAD, 3, 300))["holds"] > 0.9
+    assert shares(draws(0.0, 4, 300) / 2)["no difference"] > 0.9
+    early = [decide(row).seeds for row in draws(2 * SPREAD, 5, 300)]
+    assert np.mean(early) < 20, "a clear effect needs few seeds"
+
+
+def test_equal_accuracies_need_more_seeds_than_equal_costs():
+    assert decide([0.0] * 20).verdict == "undecided"
+    assert decide([0.0] * 40)[2:] == ("no difference", 40)
+    assert decide([0.1] * 5, margin=None).verdict == "holds"
+
+
+def test_a_forecast_is_where_the_verdict_is_expected():
+    values = [0.01, -0.005, 0.02, 0.0, 0.0]
+    wanted = forecast(values, MARGIN, RULE)
+    assert wanted in RULE.looks[1:]
+    assert decide(values * (wanted // 5)).verdict == "holds"
+    assert forecast([1.0, -1.0, 0.5, -0.5, 0.01], MARGIN, RULE) == RULE.most
+    assert forecast([0.0] * 5, MARGIN, RULE) == 40, "equal accuracies decide nothing before"
+
+
+def made_up(effects: dict[str, float], seeds: int) -> dict:
+    """Cells of Figure 7c with known accuracies: the baselines differ from FedPDM by these effects on average."""
+    random = np.random.default_rng(6)
+    common, own = random.standard_normal((160, 1)), SPREAD * random.standard_normal((160, len(effects)))
+    cells = {("fig7c", "FedPDM", None): 0.5 + 0.1 * common[:, 0]}
+    for i, (label, effect) in enumerate(effects.items()):
+        cells["fig7c", label, None] = 0.5 + 0.1 * common[:, 0] - effect + own[:, i]
+    return {key: [{"last": float(a), "seconds": 1.0} for a in values[:seeds]] for key, values in cells.items()}
+
+
+EFFECTS = {"FedAvg": 0.1, "FedProx": -0.1, "SCAFFOLD": 0.004, "FedDyn": 0.0}
+
+
+def test_seeds_go_to_the_cells_of_open_claims_only():
+    asked = []
+
+    def run(keys, seeds):
+        asked.append((set(keys), seeds))
+        return {key: results for key, results in made_up(EFFECTS, seeds).items() if key in set(keys)}
+
+    table = add_seeds(made_up(EFFECTS, 5), run, RULE, show_progress=False)
+    judged = {c.id: judge(c, table, RULE) for c in CLAIMS if c.id in {f"fig7c-{name.lower()}" for name in EFFECTS}}
+    assert judged["fig7c-fedavg"]["verdict"] == "holds"
+    assert judged["fig7c-fedprox"]["verdict"] == "does not hold"
+    assert judged["fig7c-fedavg"]["seeds"] < 40
+    for key in made_up(EFFECTS, 5):
+        own = [seeds for keys, seeds in asked if key in keys]
+        assert own == list(RULE.looks[1 : 1 + len(own)]), "a point goes from look to look"
+    assert ("fig7c", "FedAvg", None) not in asked[-1][0]
+    assert len(table["fig7c", "FedAvg", None]) < len(table["fig7c", "FedPDM", None])
+    again = add_seeds(table, lambda keys, seeds: pytest.fail("all is run"), RULE, show_progress=False)
+    assert again == table
+
+
+def test_progress_names_open_claims_and_the_expected_time(capsys):
+    table = made_up(EFFECTS, 5)
+    claims = open_claims(table, RULE)
+    assert {"fig7c-scaffold", "fig7c-feddyn"} <= {claim.id for claim in claims}
+    keys = {("fig7c", "FedPDM", None), ("fig7c", "FedDyn", None)}
+    assert points_of_claim(next(c for c in CLAIMS if c.id == "fig7c-feddyn"), table) == keys
+    assert 0 < expected_seconds(claims, table, RULE) < 5 * 160 + 3 * 5 * 5
+    add_seeds(table, lambda keys, seeds: made_up(EFFECTS, seeds), RULE)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith(f"{len(claims)} claims are open (")
+    assert "fig7c-scaffold" in said[0]
+    assert said[0].endswith(" gets 10 seeds.")
+
+
+def test_the_cheapest_claim_goes_first_and_a_limit_of_time_ends_it():
+    table, asked = made_up(EFFECTS, 5), []
+    for result in table["fig7c", "SCAFFOLD", None]:
+        result["seconds"] = 100.0
+
+    def run(keys, seeds):
+        asked.append(set(keys))
+        if len(asked) == 2:
+            raise OutOfTimeError("now")
+        return {key: results for key, results in made_up(EFFECTS, seeds).items() if key in asked[-1]}
+
+    found = add_seeds(table, run, RULE, show_progress=False)
+    assert len(asked) == 2
+    assert not any(("fig7c", "SCAFFOLD", None) in keys for keys in asked), "it takes longest"
+    assert len(found["fig7c", "FedDyn", None]) == 10
+    assert add_seeds(table, run, RULE, show_progress=False, deadline=0.0) == table
+    assert len(asked) == 2
+
+
+def test_a_cap_is_not_changed_after_results_were_seen(tmp_path):
+    fix_rule(tmp_path, Rule(most=40))
+    fix_rule(tmp_path, Rule(most=40))
+    assert json.loads((tmp_path / "rule.json").read_text())["looks"] == [5, 10, 20, 40]
+    with pytest.raises(ConfigError, match="--most-seeds 80 to be 40"):
+        fix_rule(tmp_path, Rule(most=80))
+
+
+def test_the_page_opens_with_the_answer_and_links_figures_to_claims():
+    table = made_up(EFFECTS, 160)
+    judged = [judge(c, table, RULE) for c in CLAIMS if c.id in {f"fig7c-{name.lower()}" for name in EFFECTS}]
+    remedies = compare_remedies([p for p in panels() if p.name == "fig7c"], table)
+    answer = answer_lines(judged, remedies)
+    assert len(answer) <= 10
+    held = sum(claim["verdict"] == "holds" for claim in judged)
+    assert answer[0].startswith(f"- **Of 4 claims {held} hold, ")
+    page = claims_page(judged, [], remedies, ["fig7"], ["- Command: `x`"])
+    assert page[2] == answer[0]
+    text = "\n".join(page)
+    assert "## Figure 7" in text
+    assert "[fig7c-feddyn](#fig7c-feddyn)" in text
+    assert '<a id="fig7c-feddyn"></a>' in text
