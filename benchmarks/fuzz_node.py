@@ -1,4 +1,4 @@
-"""A hostile server against two clients whose data differ in one row: a million requests, and nothing that tells them apart.
+"""A hostile server against two clients whose data differ in one person: a million requests, and nothing that tells them apart.
 
     python benchmarks/fuzz_node.py --pairs 1000000 --out docs/results/benchmarks/fuzz_node.json
     python benchmarks/fuzz_node.py --introductions 10000 --out docs/results/benchmarks/introductions.json
@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "flower"))
 
 from hostile_kit import JOBS, POLICY, TEXTS, hostile, neighbours
+from workloads import commit
 
 from fedpdm.engines.flower.client import held_jobs
 from fedpdm.engines.flower.client.client import Node, introduce
@@ -54,7 +54,7 @@ def batch(seed: int, count: int) -> dict[str, Any]:
         finally:
             pair.close()
     seconds = round(time.process_time() - began, 1)
-    return {"seed": seed, "commit": _commit(), "pairs": sum(codes.values()), "cpu_seconds": seconds, "codes": dict(codes)}
+    return {"seed": seed, "commit": commit(), "pairs": sum(codes.values()), "cpu_seconds": seconds, "codes": dict(codes)}
 
 
 def parsed(text: str) -> Job:
@@ -73,17 +73,10 @@ def _parsed(text: str) -> Job | ConfigError:
         return error
 
 
-@lru_cache
-def _commit() -> str:
-    """Of the code that was loaded when the run began."""
-    told = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=Path(__file__).parent, capture_output=True, text=True)
-    return told.stdout.strip()
-
-
 def pairs(count: int, out: Path) -> dict[str, Any]:
     """Run batch after batch until the file has this number of pairs."""
     held_jobs.parse_job = parsed  # the same few offers again and again; it sees no row
-    _commit()
+    commit()
     done: list[dict[str, Any]] = json.loads(out.read_text())["batches"] if out.exists() else []
     while sum(each["pairs"] for each in done) < count:
         done.append(batch(len(done), IN_BATCH))
@@ -113,7 +106,7 @@ def introductions(count: int) -> dict[str, Any]:
         folder = Path(place)
         (folder / "policy.toml").write_text(POLICY)
         node = Node(NodeSource(0, None, None, None), folder / "state", folder / "policy.toml")
-        codes, held, commit = Counter[str](), [], _commit()
+        codes, held, loaded = Counter[str](), [], commit()
         for number in range(1, count + 1):
             text = TEXTS[0].replace(JOBS[0].id, f"{number:032x}").replace("seed = 0\n", f"seed = {number}\n", 1)
             codes[introduce(node, Meeting(parse_job(text).digest, text)).refused or "taken"] += 1
@@ -122,7 +115,7 @@ def introductions(count: int) -> dict[str, Any]:
                 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
                 held.append({"introductions": number, "bytes_on_disk": size, "most_memory_mebibytes": round(memory, 1)})
     command = f"python benchmarks/fuzz_node.py --introductions {count} --out docs/results/benchmarks/introductions.json"
-    return {"command": command, "commit": commit, "codes": dict(codes), "held": held}
+    return {"command": command, "commit": loaded, "codes": dict(codes), "held": held}
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ import os
 import platform
 import random
 import signal
+import statistics
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
@@ -23,12 +24,14 @@ from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from workloads import RESULTS
 
-from fedpdm.secure_sums.keys import public_text
-from fedpdm.secure_sums.member import Member
-from fedpdm.secure_sums.messages import ProtocolError
+from fedpdm.secure_sums.keys import agree, mask, pair_label, public_text, seal, verify
+from fedpdm.secure_sums.member import KEY_BYTES, Member, agreement_statement, keys_statement
+from fedpdm.secure_sums.messages import ProtocolError, pack, pack_numbers, unpack, unpack_words
 from fedpdm.secure_sums.server import SumServer
+from fedpdm.secure_sums.shamir import PIECE_BYTES, combine
 from fedpdm.secure_sums.terms import Approval, Terms
 
 PLACE = RESULTS / "secure_sums.json"
@@ -36,6 +39,7 @@ STEPS = ("advertise", "pieces", "masked", "agree", "reveal")
 PATIENCE = 60.0  # seconds that the server waits for a member's answer
 SIZES = (7_850, 39_700)
 BITS = 32
+MANY, REPEATS = 1000, 200
 
 
 def make_cohort(members: int, colluding: int, dropouts: int, words: int) -> tuple[list[Ed25519PrivateKey], Terms, Approval]:
@@ -172,79 +176,132 @@ def faults(members: int, rounds: int, seed: int) -> dict[str, Any]:
     }
 
 
-def cost_of(members: int, words: int) -> dict[str, Any]:
-    """CPU seconds and bytes of member 1, with nobody and with a tenth of the members missing; the server's CPU seconds."""
+class Clock:
+    """CPU seconds of one party; use it as a context."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._began = time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.process_time() - self._began
+
+
+class Alone:
+    """Member 1 with made-up peers, whose messages are as many and as long as real ones; a tenth of them send no share."""
+
+    def __init__(self, members: int, words: int) -> None:
+        self.identities, self.terms, approval = make_cohort(members, members // 10, members // 10, words)
+        self.clock, self.up, self.down = Clock(), 0, len(self.terms.encode())
+        self.peers = {n: X25519PrivateKey.generate() for n in range(2, members + 1)}
+        self.context, self.everyone = self.terms.context(), list(range(1, members + 1))
+        with self.clock:
+            self.own = Member(self.identities[0], approval, self.terms)
+            first = self.own.advertise()
+        self.keys = {1: first} | {n: self._keys_of(n) for n in self.peers}
+        self.up += len(first)
+
+    def _keys_of(self, number: int) -> bytes:
+        keys = 2 * self.peers[number].public_key().public_bytes_raw()
+        return pack("keys", [keys, self.identities[number - 1].sign(keys_statement(self.context, keys))])
+
+    def ask(self, step: str, message: bytes, *more: Any) -> bytes:
+        with self.clock:
+            answer = getattr(self.own, step)(message, *more)
+        self.up, self.down = self.up + len(answer), self.down + len(message)
+        return answer
+
+    def run(self) -> dict[str, bytes]:
+        """The member's four answers after its keys."""
+        everybody = pack("all-keys", [pack_numbers(self.everyone), *self.keys.values()])
+        answers = {"pieces": self.ask("pieces", everybody)}
+        key = unpack("keys", self.keys[1], 2)[0][:KEY_BYTES]
+        labels = {n: pair_label(b"seal", n, 1) for n in self.peers}
+        sealed = [seal(agree(own, key, self.context, labels[n]), os.urandom(2 * PIECE_BYTES)) for n, own in self.peers.items()]
+        share = words_of(1, self.terms)
+        answers["masked"] = self.ask("masked", pack("own-pieces", [pack_numbers(list(self.peers)), *sealed]), lambda: share)
+        self.survivors = self.everyone[: self.terms.least]
+        answers["agree"] = self.ask("agree", pack("survivors", [pack_numbers(self.everyone), pack_numbers(self.survivors)]))
+        statement = agreement_statement(self.context, everybody, self.everyone, self.survivors)
+        signed = [self.identities[n - 1].sign(statement) for n in self.survivors]
+        answers["reveal"] = self.ask("reveal", pack("agreements", [pack_numbers(self.survivors), *signed]))
+        return answers
+
+
+def computed_server(alone: Alone, answers: dict[str, bytes]) -> float:
+    """CPU seconds of a server of many members, from measured parts: every kind of work once or for everybody."""
+    terms, server, count = alone.terms, SumServer(alone.terms), len(alone.everyone)
+    keys, member, opening, left = Clock(), Clock(), Clock(), Clock()
+    with keys:
+        for number, message in alone.keys.items():
+            server.take_keys(number, message)
+        everybody = server.all_keys()
+    statement = agreement_statement(alone.context, everybody, alone.everyone, alone.survivors)
+    with member:  # what arrives from one member, and what goes to it
+        server.take_pieces(1, answers["pieces"])
+        pack("own-pieces", unpack("pieces", answers["pieces"]))
+        unpack_words(unpack("masked", answers["masked"], 1)[0], terms.words, terms.bits)
+        verify(terms.roster[0], unpack("agreement", answers["agree"], 1)[0], statement)
+        unpack("reveal", answers["reveal"])
+        mask(bytes(32), alone.context, terms.words)
+    with opening:
+        holders = alone.everyone[: terms.cohort.threshold]
+        combine([{holder: os.urandom(PIECE_BYTES) for holder in holders} for _ in alone.everyone])
+    public = alone.peers[2].public_key().public_bytes_raw()
+    with left:  # one dropout and one survivor
+        for _ in range(REPEATS):
+            mask(agree(alone.peers[3], public, alone.context, b"mask 2 3"), alone.context, terms.words)
+    pairs = (count - terms.least) * terms.least
+    return keys.seconds + count * member.seconds + opening.seconds + pairs * left.seconds / REPEATS
+
+
+def measured_server(members: int, words: int) -> float:
+    """CPU seconds of the server in a whole sum, a tenth of the members missing; the sum is compared with the shares."""
     identities, terms, approval = make_cohort(members, members // 10, members // 10, words)
-    numbers, spent, sent, got = range(1, members + 1), 0.0, 0, 0
+    numbers, clock, server = range(1, members + 1), Clock(), SumServer(terms)
     cohort = {n: Member(identities[n - 1], approval, terms) for n in numbers}
-    server, server_seconds = SumServer(terms), 0.0
-    missing = set(range(members - members // 10 + 1, members + 1))  # they vanish before they send their share
+    there = list(numbers)[: terms.least]  # the others vanish before they send their share
 
-    def step(make: Any, take: Any, number: int, incoming: int) -> None:
-        nonlocal spent, sent, got, server_seconds
-        began = time.process_time()
-        message = make()
-        between = time.process_time()
-        take(number, message)
-        server_seconds += time.process_time() - between
-        if number == 1:
-            spent, sent, got = spent + between - began, sent + len(message), got + incoming
+    def step(make: Any, take: Any, who: Any) -> None:
+        for n in who:
+            message = make(n)
+            with clock:
+                take(n, message)
 
-    for n in numbers:
-        step(cohort[n].advertise, server.take_keys, n, len(server.invitation()))
-    everybody = server.all_keys()
-    for n in numbers:
-        step(lambda n=n: cohort[n].pieces(everybody), server.take_pieces, n, len(everybody))
-    there = [n for n in numbers if n not in missing]
-    for n in there:
-        own, words_now = server.pieces_for(n), words_of(n, terms)
-        step(lambda n=n, own=own, w=words_now: cohort[n].masked(own, lambda: w), server.take_masked, n, len(own))
-    settled = server.survivors_list()
-    for n in there:
-        step(lambda n=n: cohort[n].agree(settled), server.take_agreement, n, len(settled))
-    signed = server.agreements()
-    for n in there:
-        step(lambda n=n: cohort[n].reveal(signed), server.take_reveal, n, len(signed))
-    began = time.process_time()
-    total = server.open()
-    server_seconds += time.process_time() - began
+    def timed(make: Any, *arguments: Any) -> Any:
+        with clock:
+            return make(*arguments)
+
+    step(lambda n: cohort[n].advertise(), server.take_keys, numbers)
+    everybody = timed(server.all_keys)
+    step(lambda n: cohort[n].pieces(everybody), server.take_pieces, numbers)
+    own = {n: timed(server.pieces_for, n) for n in there}
+    step(lambda n: cohort[n].masked(own[n], lambda: words_of(n, terms)), server.take_masked, there)
+    settled = timed(server.survivors_list)
+    step(lambda n: cohort[n].agree(settled), server.take_agreement, there)
+    signed = timed(server.agreements)
+    step(lambda n: cohort[n].reveal(signed), server.take_reveal, there)
     expected = sum(words_of(n, terms).astype(object) for n in there)
-    assert total.tolist() == [int(v) % 2**BITS for v in expected]
+    assert timed(server.open).tolist() == [int(v) % 2**BITS for v in expected]
+    return clock.seconds
+
+
+def cost_of(members: int, words: int) -> dict[str, Any]:
+    """CPU seconds and bytes of a member, and the server's CPU seconds: computed from measured parts for 1,000 members."""
+    tries = [Alone(members, words) for _ in range(1 if members == MANY else 5)]
+    answers = [alone.run() for alone in tries]
+    server = computed_server(tries[0], answers[0]) if members == MANY else measured_server(members, words)
     return {
         "members": members,
         "words": words,
-        "member_cpu_seconds": round(spent, 4),
-        "member_bytes_up": sent,
-        "member_bytes_down": got,
+        "member_cpu_seconds": round(statistics.median(alone.clock.seconds for alone in tries), 4),
+        "member_bytes_up": tries[0].up,
+        "member_bytes_down": tries[0].down,
         "plain_bytes_up": 4 * words,
-        "server_cpu_seconds": round(server_seconds, 3),
-    }
-
-
-def scaled(rows: list[dict[str, Any]], words: int, members: int) -> dict[str, Any]:
-    """A larger cohort from two measured ones: a member's work is linear in its peers, but for the pieces, K times threshold.
-
-    So CPU seconds are fitted by a + b K + c K^2 through no more than two points with a = 0; bytes by a line, which is exact.
-    """
-    small, large = (next(r for r in rows if r["words"] == words and r["members"] == k) for k in (30, 100))
-    grid = np.array([[30.0, 900.0], [100.0, 10_000.0]])
-
-    def quadratic(key: str) -> float:
-        return float(np.linalg.solve(grid, [small[key], large[key]]) @ [members, members**2])
-
-    def line(key: str) -> int:
-        slope = (large[key] - small[key]) / 70
-        return round(large[key] + slope * (members - 100))
-
-    return {
-        "members": members,
-        "words": words,
-        "member_cpu_seconds": round(quadratic("member_cpu_seconds"), 2),
-        "member_bytes_up": line("member_bytes_up"),
-        "member_bytes_down": line("member_bytes_down"),
-        "plain_bytes_up": 4 * words,
-        "server_cpu_seconds": round(quadratic("server_cpu_seconds"), 1),
-        "computed": True,
+        "server_cpu_seconds": round(server, 3),
+        "server_computed": members == MANY,
     }
 
 
@@ -260,8 +317,7 @@ def main() -> None:
         found["faults"] = faults(arguments.members, arguments.rounds, arguments.seed)
         print(found["faults"])
     else:
-        rows = [cost_of(members, words) for words in SIZES for members in (30, 100)]
-        found["cost"] = rows + [scaled(rows, words, 1000) for words in SIZES]
+        found["cost"] = [cost_of(members, words) for words in SIZES for members in (30, 100, MANY)]
         found["machine"] = f"{platform.machine()}, {os.cpu_count()} cores"
         for row in found["cost"]:
             print(row)

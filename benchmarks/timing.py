@@ -8,16 +8,18 @@ docs/results/benchmarks/timing.json.
 
 import argparse
 import json
+import time
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from workloads import RESULTS
+from workloads import RESULTS, commit
 
 from fedpdm import rounds
 from fedpdm.algorithms.local import Examples, LocalInfo, LocalPlan
 from fedpdm.audit.node import attack_time
 from fedpdm.problem.objective import Problem
+from fedpdm.runs.folder import atomic_write
 
 
 def stopping_early(
@@ -42,6 +44,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=41, help="answers a side; the first one compiles and does not count")
     parser.add_argument("--control-runs", type=int, default=16)
     options = parser.parse_args()
+    loaded = commit()
     node = attack_time(options.examples, options.runs)
     print(node.sentence, flush=True)
     honest, rounds.solve = rounds.solve, stopping_early  # type: ignore[assignment]
@@ -50,7 +53,12 @@ def main() -> None:
     finally:
         rounds.solve = honest
     print("Control:", control.sentence, flush=True)
-    (RESULTS / "timing.json").write_text(json.dumps({"node": node._asdict(), "control": control._asdict()}, indent=2) + "\n")
+    command = (
+        f"python benchmarks/timing.py --examples {options.examples} --runs {options.runs} --control-runs {options.control_runs}"
+    )
+    result = {"command": command, "commit": loaded, "seed": 0, "cpu_seconds": round(time.process_time())}
+    result |= {"node": node._asdict(), "control": control._asdict()}
+    atomic_write(RESULTS / "timing.json", (json.dumps(result, indent=2) + "\n").encode())
 
 
 if __name__ == "__main__":

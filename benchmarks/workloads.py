@@ -1,11 +1,21 @@
 """The two workloads that simulators are compared on, as arrays of the right shape. NumPy alone: peers use it too."""
 
+import subprocess
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results" / "benchmarks"  # of all benchmarks
+
+
+@lru_cache
+def commit() -> str:
+    """The commit of the code, asked once: at the beginning of a run."""
+    told = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=Path(__file__).parent, capture_output=True, text=True)
+    return told.stdout.strip()
+
 
 CLIENTS, PARTICIPANTS, STEPS, BATCH = 100, 30, 30, 10
 EVALUATE_EVERY = 10

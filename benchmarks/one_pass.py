@@ -1,0 +1,83 @@
+"""The gradient of linearised mode, all rows at once against block by block: CPU time, in turn in one process.
+
+    python benchmarks/one_pass.py      # a few minutes; writes docs/results/benchmarks/one_pass.json
+
+Blocks are used from `MANY_ROWS` rows on; the other shapes show why not below that.
+"""
+
+import json
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedpdm.algorithms import LocalPlan, local
+from fedpdm.algorithms.local import Examples, solve
+from fedpdm.problem import Problem, penalties, softmax
+
+RESULT = Path(__file__).parents[1] / "docs" / "results" / "benchmarks" / "one_pass.json"
+REPEATS = 15
+# clients, rows, features, classes
+SHAPES = [
+    (1, 500_000, 20, 2),
+    (4, 100_000, 10, 2),
+    (8, 50_000, 25, 2),
+    (4, 50_000, 100, 2),
+    (2, 50_000, 400, 2),
+    (2, 50_000, 200, 5),
+]
+SHAPES += [(2, 50_000, 785, 10), (8, 30_000, 25, 2), (4, 30_000, 100, 2), (8, 20_000, 60, 2), (4, 10_000, 785, 10)]
+SHAPES += [(20, 5_000, 100, 2), (30, 600, 785, 10), (20, 600, 3970, 10)]
+
+
+def rounds_of(shape: tuple[int, int, int, int]):
+    """The local work of all clients, one after the other, as the simulator does it."""
+    clients, rows, features, classes = shape
+    rng = np.random.default_rng(0)
+    rows_of_all = jnp.asarray(rng.normal(size=(clients, rows, features)).astype(np.float32) / features**0.5)
+    labels = jnp.asarray(rng.integers(0, classes, (clients, rows)), jnp.int32)
+    x0 = jnp.asarray(rng.normal(size=(classes, features)), jnp.float32)
+    problem, plan = Problem(softmax(0.5), penalties.none()), LocalPlan(1, 0, 0.5, linearised=True)
+
+    def work(x0, rows_of_all, labels):
+        def one(client):
+            examples = Examples(rows_of_all, labels, jnp.full(clients, rows), client)
+            return solve(problem, plan, examples, x0, 0.0, 0.1, jnp.float32(0.5), jax.random.key(0))[0]
+
+        return jax.lax.map(one, jnp.arange(clients))
+
+    return work, (x0, rows_of_all, labels)
+
+
+def measure(shape: tuple[int, int, int, int]) -> dict:
+    """CPU milliseconds of both ways, their ratio, and the largest difference over the largest weight."""
+    work, given = rounds_of(shape)
+    ways = {}
+    for way, limit in (("at once", 2**60), ("blocks", 0)):
+        local.MANY_ROWS = limit
+        ways[way] = jax.jit(lambda *given: work(*given)).lower(*given).compile()
+    found = {way: np.asarray(run(*given)) for way, run in ways.items()}
+    used: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(REPEATS):
+        for way, run in ways.items():
+            began = time.process_time()
+            run(*given).block_until_ready()
+            used[way].append(1e3 * (time.process_time() - began))
+    middle = {way: float(np.median(times)) for way, times in used.items()}
+    difference = float(np.abs(found["blocks"] - found["at once"]).max() / np.abs(found["at once"]).max())
+    ratio = middle["at once"] / middle["blocks"]
+    return {"shape": shape, "milliseconds": middle, "times faster": round(ratio, 2), "difference": difference}
+
+
+def main() -> None:
+    many, results = local.MANY_ROWS, []
+    for shape in SHAPES:
+        results.append(measure(shape) | {"chosen": shape[1] >= many})
+        print(json.dumps(results[-1]), flush=True)
+    RESULT.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
