@@ -103,6 +103,7 @@ class Trial:
             "rounds.total": self.rounds,
             "rounds.participants": self.nodes,
             "privacy.epsilon": 1.0,
+            "compression.values": "float32",  # a client's dual follows from what it sent before rounding
             "seed": self.jobs,
         }
         made = job_from("demo", [f"{key}={json.dumps(value)}" for key, value in settings.items()], slots=None)

@@ -15,6 +15,7 @@ from workloads import RESULTS, commit
 
 from fedpdm.audit import audit
 from fedpdm.audit.small import small_config, small_federation
+from fedpdm.audit.verdict import AuditResult, to_json
 from fedpdm.choices.words import MODES
 from fedpdm.runs.folder import atomic_write
 
@@ -22,20 +23,20 @@ EPSILON, CANARIES, ONE_RUN_SEEDS = 4.0, 400, 5
 OUT = RESULTS / "tightness.json"
 
 
-def measured(mode: str, relation: str, runs: int, seed: int) -> audit.AuditResult:
+def measured(mode: str, relation: str, runs: int, seed: int) -> AuditResult:
     """The attack `canary`."""
     config = small_config("sound", "canary", EPSILON, mode)
     config = config.model_copy(update={"privacy": config.privacy.model_copy(update={"relation": relation})})
     return audit.audit_federation(config, small_federation(), "canary", runs, seed)
 
 
-def in_one_run(mode: str, seed: int) -> audit.AuditResult:
+def in_one_run(mode: str, seed: int) -> AuditResult:
     """The attack `one-run`."""
     config = small_config("sound", "canary", EPSILON, mode)
     return audit.audit_one_run(config, small_federation(CANARIES + 50, CANARIES + 1), CANARIES, seed)
 
 
-def row(result: audit.AuditResult, mode: str) -> dict[str, Any]:
+def row(result: AuditResult, mode: str) -> dict[str, Any]:
     wanted = (
         "attack",
         "relation",
@@ -46,7 +47,7 @@ def row(result: audit.AuditResult, mode: str) -> dict[str, Any]:
         "theory_shift",
         "breached",
     )
-    values = {key: value for key, value in audit.to_json(result).items() if key in wanted}
+    values = {key: value for key, value in to_json(result).items() if key in wanted}
     plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in values.items()}
     return {"mode": mode, **plain, "runs": result.runs}
 

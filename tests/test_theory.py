@@ -9,8 +9,9 @@ from fedpdm.algorithms import LocalPlan, fedpdm
 from fedpdm.engines.simulation.simulation import Schedule, Simulation
 from fedpdm.privacy.mechanism import no_privacy, sound
 from fedpdm.problem import Problem, logistic, penalties, softmax
+from fedpdm.problem.stationarity import stationarity
 from fedpdm.rounds import Setup, message_noise
-from fedpdm.theory import analyse, constants, gradient_variance, rounds_for, smoothness_of, stationarity
+from fedpdm.theory import analyse, constants, gradient_variance, rounds_for, smoothness_of
 
 
 def test_constants_on_paper_values():

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from fedpdm.audit.audit import AuditResult, error_rates
+from fedpdm.audit.verdict import AuditResult, error_rates
 
 __all__ = ["plot"]
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fedpdm.audit.audit import AuditResult, Claim, judge_one_run
 from fedpdm.audit.one_run import guess
+from fedpdm.audit.verdict import AuditResult, Claim, judge_one_run
 from fedpdm.engines.flower.client.evidence import Exchange, exchanges
 from fedpdm.engines.flower.client.files import without_rows
 from fedpdm.engines.flower.client.held_jobs import held_job

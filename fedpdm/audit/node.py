@@ -22,9 +22,10 @@ from scipy.stats import mannwhitneyu
 
 from fedpdm.algorithms.local import Examples
 from fedpdm.audit.attacks import Scores
-from fedpdm.audit.audit import AuditResult, Claim, claim_of, judge, judge_one_run
+from fedpdm.audit.audit import claim_of
 from fedpdm.audit.one_run import Canaries, one_run
 from fedpdm.audit.small import small_config, small_federation
+from fedpdm.audit.verdict import AuditResult, Claim, judge, judge_one_run
 from fedpdm.compression.messages import LARGEST
 from fedpdm.compression.wire import decode, encode, make_part, spread
 from fedpdm.config import Config, validate

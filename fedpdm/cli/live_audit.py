@@ -40,8 +40,8 @@ def audit_live(state_dir: Path | None, coins: Path | None, job: str | None, as_j
         As on the command line.
     """
     require_extra("flwr", "flower", "An audit of a job")
-    from fedpdm.audit.audit import to_json
     from fedpdm.audit.live import audit_job, read_coins
+    from fedpdm.audit.verdict import to_json
     from fedpdm.engines.flower.client.held_jobs import held_digests
 
     if state_dir is None or coins is None:

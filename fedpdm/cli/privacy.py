@@ -211,6 +211,7 @@ def audit(
         raise ConfigError(f"Unknown --target {target!r}: choose simulation, client or live.")
     from fedpdm.audit import audit as auditing
     from fedpdm.audit.drawing import plot
+    from fedpdm.audit.verdict import to_json
     from fedpdm.config import load_config
 
     if mechanism not in (None, "paper", "sound"):
@@ -235,7 +236,7 @@ def audit(
             chosen = [*(settings or ()), *([f"privacy.mechanism={mechanism}"] if mechanism else [])]
             result = auditing.audit_config(load_config(config, chosen), name, runs, seed, data_dir, canaries)
         results.append(result)
-        documents.append(case | auditing.to_json(result))
+        documents.append(case | to_json(result))
         if not as_json:
             print(f"{', '.join(case.values())}: {result.sentence}" if case else result.sentence, flush=True)
         if out:
@@ -253,7 +254,7 @@ def _audit_node(attack: str, epsilon: float | None, canaries: int, seed: int, as
     """Attack a node with made-up rows, in a folder that is removed afterwards."""
     require_extra("flwr", "flower", "An audit of a client")
     from fedpdm.audit import node
-    from fedpdm.audit.audit import AuditResult, to_json
+    from fedpdm.audit.verdict import AuditResult, to_json
 
     if given := [name for name, value in others.items() if value]:
         raise ConfigError(f"--target client attacks made-up rows: remove {', '.join(given)}.")

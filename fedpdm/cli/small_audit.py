@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from fedpdm.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedpdm.audit.audit import AuditResult
+    from fedpdm.audit.verdict import AuditResult
     from fedpdm.config import Config
 
 __all__ = ["attack_small", "small_cases"]

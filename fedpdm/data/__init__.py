@@ -32,13 +32,13 @@ __all__ = [
     "fetch",
 ]
 
+from fedpdm.data.adult import encode_adult
 from fedpdm.data.datasets import (
     DATASETS,
     Dataset,
     DatasetInfo,
     clip_norms,
     describe,
-    encode_adult,
     load_dataset,
     with_bias,
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedpdm.data.datasets import ADULT_FEATURES
+from fedpdm.data.adult import ADULT_FEATURES
 from fedpdm.data.feature_map import FeatureMap, rows_at_norm_one
 from fedpdm.data.piecewise import ADULT_KNOTS, ADULT_LEFT_OUT, Knots, encode_table
 from fedpdm.data.scattering import GROUP_FLOOR, filter_bank, groups_of_paths, paths, scatter

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedpdm.data.datasets import ADULT_CLASSES, ADULT_COLUMNS, with_bias
+from fedpdm.data.adult import ADULT_CLASSES, ADULT_COLUMNS
+from fedpdm.data.datasets import with_bias
 from fedpdm.data.encoding import as_numbers, encode
 from fedpdm.data.schema import Category, Column, Ignored, Number, Schema
 from fedpdm.data.tables import Table

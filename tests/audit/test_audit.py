@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedpdm.algorithms import Examples
-from fedpdm.audit import attacks, audit
+from fedpdm.audit import attacks, audit, verdict
 from fedpdm.audit.drawing import plot
 from fedpdm.choices import LOSSES
 from fedpdm.choices.words import MODES
@@ -188,34 +188,34 @@ def scores(mu, runs, seed=0):
 @pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
 def test_bounds_hold_with_their_confidence_for_a_gaussian(mu):
     """The claim is exactly true, so that a 95 % bound may exceed it in 5 % of the audits at most."""
-    claim = audit.Claim("sound", gdp_epsilon(mu, 1e-5), 1e-5, "add-remove", (0,), mu)
-    results = [audit.judge(scores(mu, 2000, seed), claim, "canary") for seed in range(100)]
+    claim = verdict.Claim("sound", gdp_epsilon(mu, 1e-5), 1e-5, "add-remove", (0,), mu)
+    results = [verdict.judge(scores(mu, 2000, seed), claim, "canary") for seed in range(100)]
     assert sum(result.breached for result in results) <= 10
     assert all(result.lower_bound <= claim.epsilon for result in results)
 
 
 def test_an_understated_mu_is_found():
-    claim = audit.Claim("sound", gdp_epsilon(0.5, 1e-5), 1e-5, "add-remove", (0,), 0.5)
-    assert audit.judge(scores(0.7, 20_000), claim, "canary").breached
+    claim = verdict.Claim("sound", gdp_epsilon(0.5, 1e-5), 1e-5, "add-remove", (0,), 0.5)
+    assert verdict.judge(scores(0.7, 20_000), claim, "canary").breached
 
 
 def test_full_separation_is_limited_by_the_runs():
-    claim = audit.Claim("paper", 0.5, 1e-5, "replace-one", (0,))
-    result = audit.judge(attacks.Scores(np.ones(2000), np.zeros(2000), 0.0), claim, "steps")
+    claim = verdict.Claim("paper", 0.5, 1e-5, "replace-one", (0,))
+    result = verdict.judge(attacks.Scores(np.ones(2000), np.zeros(2000), 0.0), claim, "steps")
     rate = 1 - 0.025 ** (1 / 1000)  # no error in 1000 runs
     assert result.lower_bound == pytest.approx(math.log((1 - 1e-5 - rate) / rate))
-    same = audit.judge(attacks.Scores(np.zeros(2000), np.zeros(2000), 0.0), claim, "steps")
+    same = verdict.judge(attacks.Scores(np.zeros(2000), np.zeros(2000), 0.0), claim, "steps")
     assert same.lower_bound == 0
     assert not same.breached
 
 
 def test_plot_and_json(tmp_path):
-    claim = audit.Claim("sound", 1.0, 1e-5, "add-remove", (0,), 0.27)
-    result = audit.judge(scores(0.27, 1000), claim, "canary")
+    claim = verdict.Claim("sound", 1.0, 1e-5, "add-remove", (0,), 0.27)
+    result = verdict.judge(scores(0.27, 1000), claim, "canary")
     plot(result, tmp_path / "curve.png")
     assert (tmp_path / "curve.png").stat().st_size > 5000
-    assert audit.to_json(result)["lower_bound"] == result.lower_bound
-    assert "scores_with" not in audit.to_json(result)
+    assert verdict.to_json(result)["lower_bound"] == result.lower_bound
+    assert "scores_with" not in verdict.to_json(result)
 
 
 def test_errors_say_what_would_do():

@@ -13,8 +13,8 @@ import pytest
 
 from fedpdm.cli.main import main
 from fedpdm.config import Config, load_config
+from fedpdm.data.adult import ADULT_COLUMNS, encode_adult
 from fedpdm.data.custom import load_custom
-from fedpdm.data.datasets import ADULT_COLUMNS, encode_adult
 from fedpdm.data.encoding import encode
 from fedpdm.data.prepare import build_federation
 from fedpdm.data.rows import adult_schema

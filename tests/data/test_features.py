@@ -87,7 +87,7 @@ def table():
         rows.append(person)
     features = encode_adult(rows)
     labels = np.arange(30, dtype=np.int32) % 2
-    from fedpdm.data.datasets import ADULT_FEATURES
+    from fedpdm.data.adult import ADULT_FEATURES
 
     return Dataset("adult", features, labels, features[:9], labels[:9], ("no", "yes"), ADULT_FEATURES, {})
 

@@ -7,7 +7,7 @@ import pytest
 
 from fedpdm.choices import SCALINGS
 from fedpdm.config import validate
-from fedpdm.data.datasets import ADULT_COLUMNS
+from fedpdm.data.adult import ADULT_COLUMNS
 from fedpdm.data.schema import read_schema
 from fedpdm.data.tables import table_from_columns
 from fedpdm.export.onnx.model import export_onnx

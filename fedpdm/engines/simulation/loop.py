@@ -12,8 +12,8 @@ from fedpdm.engines.simulation.one_round import FLOAT_COLUMNS, INTEGER_COLUMNS, 
 from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState, Who
 from fedpdm.engines.simulation.steadiness import contrasts
 from fedpdm.problem.objective import Problem, local_gradients, local_objectives, measured_on
+from fedpdm.problem.stationarity import stationarity_of
 from fedpdm.rounds import Setup
-from fedpdm.theory import stationarity_of
 
 __all__ = ["diagnosis", "run_rounds"]
 
