@@ -139,7 +139,9 @@ def init(
     explained = explain(made)  # refuse a job that cannot be deployed before anything is written
     path = write_job(job, made, out=out or str(job.absolute() / "run"), data_dir=data_dir)
     print("\n".join(explained))
-    print(f"Every client: fedpdm flower approve {path} --state-dir DIR --policy FILE; start from {job / 'policy.toml'}.")
+    needed = "--state-dir DIR --policy FILE" + (" --data-path ROWS" if made.table is not None or arrays else "")
+    needed += " --client K" if made.client_slots else ""
+    print(f"Every client: fedpdm flower approve {path} {needed}; start from {job / 'policy.toml'}.")
     print(f"The server: flwr run {job / 'app'} CONNECTION")
 
 

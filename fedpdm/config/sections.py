@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedpdm.choices import DIRICHLET_ALPHA, GAMMA, LABELS_PER_CLIENT
 from fedpdm.choices.words import Coordinates, Downlink, Mode, Relation, Sampling, ThresholdAim, ValueKind
@@ -17,6 +17,7 @@ from fedpdm.config.names import (
     ScalingName,
     field_of,
 )
+from fedpdm.config.strangers import without_strangers
 
 __all__ = ["Config", "Section"]
 
@@ -332,3 +333,7 @@ class Config(Section):
     def _fits_together(self) -> Self:
         check_config(self)
         return self
+
+    @model_serializer(mode="wrap")
+    def _plain(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_strangers(self, plain(self))

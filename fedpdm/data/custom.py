@@ -173,7 +173,7 @@ def _schema(data: DataSection, table: Table, private: bool, target: str | None) 
             columns = some(list(table.columns), 12)
             raise ConfigError(f"{table.name}: name the column to predict with --label (data.label); its columns are {columns}")
         if private:
-            raise ConfigError(_refusal(table.name, label, client))
+            raise ConfigError(_refusal(data, table.name, label))
         schema, more = infer_schema(table, label, client, data.unit_column, target, data.event_column)
         schema, more = _without_texts(schema, more) if data.features not in READERS else (schema, more)
         said = f"schema inferred from the rows, {len(schema.feature_names)} features:\n{describe(schema)}"
@@ -197,13 +197,16 @@ def _without_texts(schema: Schema, notes: tuple[str, ...]) -> tuple[Schema, tupl
     return schema.model_copy(update={"columns": columns}), (*notes, said)
 
 
-def _refusal(table: str, label: str, client: str | None) -> str:
-    column = f" --client-column {client}" if client else ""
+def _refusal(data: DataSection, table: str, label: str) -> str:
+    flags = {"--client-column": data.client_column, "--unit": data.unit_column, "--event": data.event_column}
+    named = "".join(f" {flag} {column}" for flag, column in flags.items() if column)
+    private = "Or infer them privately, with a part of the budget: `fedpdm data schema ... --epsilon 0.5 > my.schema.toml`"
+    if data.unit_column or data.event_column:
+        private = "They cannot be inferred with noise here: that is for classes, and for one row as the unit"
     return (
         f'{table}: under privacy.mechanism="sound" bounds and levels must not come from the private rows, because they would '
-        f"reveal something about them. Run `fedpdm data schema {table} --label {label}{column} > my.schema.toml`, replace its "
-        "values by ones that are known without the rows, and pass --schema my.schema.toml (data.schema_file). Or infer them "
-        "privately, with a part of the budget: `fedpdm data schema ... --epsilon 0.5 > my.schema.toml`"
+        f"reveal something about them. Run `fedpdm data schema {table} --label {label}{named} > my.schema.toml`, replace its "
+        f"values by ones that are known without the rows, and pass --schema my.schema.toml (data.schema_file). {private}"
     )
 
 

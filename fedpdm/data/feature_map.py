@@ -11,7 +11,7 @@ from fedpdm.data.feature_cache import content_key, remember
 from fedpdm.data.scaling import BIAS
 from fedpdm.errors import ConfigError
 
-__all__ = ["VERSION", "FeatureMap", "check_one_example_at_a_time", "feature_map"]
+__all__ = ["VERSION", "FeatureMap", "check_alone", "check_one_example_at_a_time", "feature_map"]
 
 ONE_EXAMPLE = "one example"
 VERSION = 2  # part of the cache's key: raise it whenever the numbers of a map change
@@ -163,14 +163,33 @@ def check_one_example_at_a_time(chosen: FeatureMap, examples: np.ndarray, featur
             f"feature map {chosen.name!r} depends on {chosen.depends_on}, which the sound mechanism does not allow: it must "
             "depend on one example alone; choose another map, or fit it to public data only"
         )
-    together = chosen.rows(examples, feature_names)
-    turned = chosen.rows(examples[::-1], feature_names)[::-1]
-    alone = np.concatenate([chosen.rows(examples[row : row + 1], feature_names) for row in range(len(examples))])
+    check_alone(f"feature map {chosen.name!r}", lambda rows: chosen.rows(rows, feature_names), examples)
+
+
+def check_alone(what: str, apply: Callable[[np.ndarray], np.ndarray], examples: np.ndarray) -> None:
+    """Refuse a function of rows that gives a row other numbers alone, or in another order, than in a batch.
+
+    Parameters
+    ----------
+    what : str
+        The function in the error.
+    apply : callable
+        `[rows, n] -> [rows, m]`.
+    examples : ndarray
+        [rows, n], on which it is tried.
+
+    Raises
+    ------
+    ConfigError
+        If a row's numbers depend on other rows.
+    """
+    together, turned = apply(examples), apply(examples[::-1])[::-1]
+    alone = np.concatenate([apply(examples[row : row + 1]) for row in range(len(examples))])
     for other, how in ((turned, "in another order"), (alone, "alone")):
         gap = float(np.abs(together - other).max())
         if not gap <= TOLERANCE:
             raise ConfigError(
-                f"feature map {chosen.name!r} gives an example other features {how} than in a batch (they differ by {gap:.3g}, "
+                f"{what} gives an example other features {how} than in a batch (they differ by {gap:.3g}, "
                 f"allowed {TOLERANCE:g}): it uses other examples, which the sound mechanism does not allow. Let it use one "
-                "example at a time (fedpdm.data.features.feature_map)"
+                "example at a time (docs/features.md, your own map)"
             )

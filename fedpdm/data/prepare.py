@@ -13,10 +13,11 @@ from fedpdm.config import Config, DataSection
 from fedpdm.data.custom import READERS, load_custom
 from fedpdm.data.datasets import Dataset, clip_norms, load_dataset
 from fedpdm.data.encoders import OVERLAP
+from fedpdm.data.feature_map import check_alone
 from fedpdm.data.features import check_one_example_at_a_time, make_map, options_of, without_bias
 from fedpdm.data.federation import Federation, hold_out, make_federation
 from fedpdm.data.partition import by_column
-from fedpdm.data.scaling import scale_features
+from fedpdm.data.scaling import scale_features, scale_rows
 from fedpdm.data.split import set_apart
 from fedpdm.data.texts import has_text
 from fedpdm.errors import ConfigError
@@ -147,6 +148,9 @@ def prepare(config: Config, dataset: Dataset, say: Callable[[str], None] | None 
     data = config.data
     _require_map(data, dataset.feature_names)
     if data.scaling != "none":
+        if config.privacy.mechanism == "sound":  # a scaling of another package may be anything
+            rows, columns = _made_up_rows(len(dataset.feature_names)), dataset.feature_names
+            check_alone(f"scaling {data.scaling!r}", lambda some: scale_rows(data.scaling, some, columns), rows)
         dataset = scale_features(dataset, data.scaling)
     if data.features != "raw":
         chosen = make_map(data.features, dataset.feature_names, options_of(data))

@@ -13,7 +13,7 @@ from fedpdm.data.datasets import Dataset
 from fedpdm.data.piecewise import column_count
 from fedpdm.errors import ConfigError
 
-__all__ = ["BIAS", "scale_features"]  # the table names the scalings
+__all__ = ["BIAS", "scale_features", "scale_rows"]  # the table names the scalings
 
 BIAS = 0.2  # of the constant column beside features of norm 1
 
@@ -85,19 +85,37 @@ def scale_features(dataset: Dataset, scaling: str) -> Dataset:
     Dataset
         The same with scaled features.
     """
-    row, names = SCALINGS.row(scaling), dataset.feature_names
+    names = dataset.feature_names
+    scaled = (scale_rows(scaling, features, names) for features in (dataset.features, dataset.test_features))
+    return dataset._replace(**dict(zip(("features", "test_features"), scaled, strict=True)))
+
+
+def scale_rows(scaling: str, features: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """Scale rows, each by itself.
+
+    Parameters
+    ----------
+    scaling : str
+        As in `scale_features`.
+    features : ndarray
+        [rows, n].
+    names : sequence of str
+        The columns.
+
+    Returns
+    -------
+    ndarray
+        [rows, n].
+    """
+    row = SCALINGS.row(scaling)
     function = row.factory()
-
-    def scale(features: np.ndarray) -> np.ndarray:
-        if not row.unit:
-            return function(features, names)
-        bias = names[-1] == "bias"
-        columns = features[:, :-1] if bias else features
-        columns = function(columns.astype(np.float32), names[: columns.shape[1]])
-        norms = np.linalg.norm(columns, axis=1, keepdims=True)
-        columns = columns / np.maximum(norms, 1e-12)
-        if bias:
-            columns = np.concatenate([columns, np.full((len(columns), 1), BIAS)], axis=1)
-        return columns.astype(np.float32)
-
-    return dataset._replace(features=scale(dataset.features), test_features=scale(dataset.test_features))
+    if not row.unit:
+        return function(features, names)
+    bias = names[-1] == "bias"
+    columns = features[:, :-1] if bias else features
+    columns = function(columns.astype(np.float32), names[: columns.shape[1]])
+    norms = np.linalg.norm(columns, axis=1, keepdims=True)
+    columns = columns / np.maximum(norms, 1e-12)
+    if bias:
+        columns = np.concatenate([columns, np.full((len(columns), 1), BIAS)], axis=1)
+    return columns.astype(np.float32)

@@ -151,7 +151,7 @@ def infer_columns(table: Table, roles: Collection[str | None] = ()) -> tuple[dic
             columns[name] = _infer_image(table, name, notes) if images else _infer_column(table, name, series, notes, names)
     if len(paths) == 1 and all(isinstance(column, Ignored) for column in columns.values()):
         columns[paths[0]] = _infer_image(table, paths[0], notes)
-    elif paths:
+    elif paths and not any(is_image_column(series) for series in table.columns.values()):
         notes.append(f'left out, as it holds paths of images: {some(paths)} (to use one, write kind = "image" in a schema)')
     if any(isinstance(column, Image) for column in columns.values()):
         columns = {name: column if isinstance(column, Image) else Ignored() for name, column in columns.items()}
@@ -297,7 +297,7 @@ def _infer_image(table: Table, name: str, notes: list[str]) -> Column:
         return Image(shape=[height, width, depth] if values.ndim == 4 else [height, width], white=white)
     ratio = min(1.0, MAX_SIDE / max(height, width))
     shape = [max(1, round(ratio * height)), max(1, round(ratio * width)), depth]
-    notes.append(f"{name}: all images are resized to {shape[0]} x {shape[1]} pixels, with {depth} channels (shape)")
+    notes.append(f"{name}: all images are resized to {shape[0]} x {shape[1]} pixels, {'in colour' if depth > 1 else 'in grey'} (shape)")
     return Image(shape=shape if depth > 1 else shape[:2])
 
 

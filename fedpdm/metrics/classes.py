@@ -92,7 +92,7 @@ def log_loss(rows: Predictions) -> Estimate:
         The log loss.
     """
     true = rows.values[np.arange(len(rows.values)), rows.labels]
-    return intervals.mean(-np.log(np.clip(true, LEAST, 1)))
+    return intervals.mean(-np.log(np.clip(true, LEAST, 1)), least=0.0)
 
 
 def brier(rows: Predictions) -> Estimate:
@@ -111,4 +111,4 @@ def brier(rows: Predictions) -> Estimate:
     classes = rows.values.shape[1]
     squares = ((rows.values - np.eye(classes)[rows.labels]) ** 2).sum(axis=1)
     # for two classes the usual score: that of the second class, half of the sum over both
-    return intervals.mean(squares / 2 if classes == 2 else squares)
+    return intervals.mean(squares / 2 if classes == 2 else squares, least=0.0)

@@ -14,6 +14,7 @@ __all__ = ["Counts", "count", "counts_of", "metrics_of_counts", "vector_of"]
 BINS = 20
 LEAST = 1e-3  # the smallest probability that a bin stands for in a log loss
 DRAWS = 400  # of the noise, to see how far it moves a figure
+HIDDEN = 0.25  # how far noise alone may move a share in 95 of 100 cases; beyond it the figure says nothing
 
 
 class Counts(NamedTuple):
@@ -117,7 +118,8 @@ def metrics_of_counts(counts: Counts, class_names: Sequence[str], deviation: flo
 
     Probabilities are taken for the middle of their bin, so AUC, log loss and Brier score are off by a bin's width at most in
     what they compare. Noise widens every interval by how far it moves the figure (in 400 draws): squared distances add up. What
-    the noise hides (a share of fewer rows than twice its deviation) has no value.
+    the noise hides has no value: a share of fewer rows than twice its deviation. A figure that noise moves by more than a
+    quarter (a log loss by more than a quarter of a blind guess's) has an interval alone.
 
     Parameters
     ----------
@@ -153,7 +155,10 @@ def metrics_of_counts(counts: Counts, class_names: Sequence[str], deviation: flo
         section, _, key = name.rpartition(":")
         home = found["classes"][int(section)] if section else found
         over_rows = sampling[name] if name in sampling else home[key]["interval"]
-        home[key] = _widened(value, over_rows, noise[name], key != "log_loss")
+        unit = float(np.log(classes)) if key == "log_loss" else 1.0
+        home[key] = _widened(value, over_rows, noise[name], _most(key))
+        if Z * noise[name] > HIDDEN * unit:
+            home[key]["value"] = None
     found["calibration"] = [_curve(others, own, deviation * len(cells) ** 0.5) for others, own in cells]
     return found
 
@@ -193,8 +198,8 @@ def _figures(confusion: np.ndarray, cells: np.ndarray, hidden: float) -> dict[st
         "balanced_accuracy": float(np.mean(known)) if len(known) == classes else None,
         "majority_rate": _ratio(true.max(), total, hidden),
         "auc": None if None in areas else float(np.mean([area for area in areas if area is not None])),
-        "log_loss": _ratio(log_loss, rows, hidden, most=np.inf),
-        "brier": _ratio(float((cells[:, 0] * middle**2 + cells[:, 1] * (1 - middle) ** 2).sum()), rows, hidden, most=2.0),
+        "log_loss": _ratio(log_loss, rows, hidden),
+        "brier": _ratio(float((cells[:, 0] * middle**2 + cells[:, 1] * (1 - middle) ** 2).sum()), rows, hidden),
     }
     for k in range(classes):
         found |= {f"{k}:recall": recalls[k], f"{k}:precision": _ratio(hits[k], called[k], hidden), f"{k}:auc": areas[k]}
@@ -211,7 +216,7 @@ def _area(others: np.ndarray, own: np.ndarray, hidden: float) -> float | None:
     below = np.cumsum(others) - others / 2
     if min(own.sum(), others.sum()) <= hidden:
         return None
-    return float(np.clip((own * below).sum() / (own.sum() * others.sum()), 0, 1))
+    return float((own * below).sum() / (own.sum() * others.sum()))
 
 
 def _sampling_errors(cells: np.ndarray, values: dict[str, float | None]) -> dict[str, list[float] | None]:
@@ -251,13 +256,18 @@ def _around(value: float | None, variance: float) -> list[float] | None:
     return None if value is None else [value - Z * variance**0.5, value + Z * variance**0.5]
 
 
-def _widened(value: float | None, interval: Sequence[float] | None, noise: float, share: bool) -> dict[str, Any]:
-    """The figure, its interval over rows widened by the noise's standard deviation."""
+def _most(figure: str) -> float:
+    """The largest value that a figure of whole counts can have."""
+    return {"log_loss": np.inf, "brier": 2.0}.get(figure, 1.0)
+
+
+def _widened(value: float | None, interval: Sequence[float] | None, noise: float, most: float) -> dict[str, Any]:
+    """The figure, its interval over rows widened by the noise's standard deviation; both are cut to [0, most]."""
     if value is None or interval is None:
-        return {"value": value, "interval": None}
+        return {"value": None if value is None else float(np.clip(value, 0.0, most)), "interval": None}
     below, above = (float(np.hypot(max(reach, 0.0), Z * noise)) for reach in (value - interval[0], interval[1] - value))
-    low, high = max(value - below, 0.0), min(value + above, 1.0) if share else value + above
-    return {"value": float(f"{value:.9g}"), "interval": [float(f"{low:.6g}"), float(f"{high:.6g}")]}
+    shown, low, high = (float(np.clip(end, 0.0, most)) for end in (value, value - below, value + above))
+    return {"value": float(f"{shown:.9g}"), "interval": [float(f"{low:.6g}"), float(f"{high:.6g}")]}
 
 
 def _curve(others: np.ndarray, own: np.ndarray, deviation: float) -> list[dict[str, Any]]:
@@ -272,5 +282,6 @@ def _curve(others: np.ndarray, own: np.ndarray, deviation: float) -> list[dict[s
     return curve
 
 
-def _ratio(value: float, rows: float, hidden: float, most: float = 1.0) -> float | None:
-    return float(np.clip(value / rows, 0.0, most)) if rows > hidden else None
+def _ratio(value: float, rows: float, hidden: float) -> float | None:
+    """The share, which noise may take beyond its range: a cut would hide how far noise moves it."""
+    return float(value / rows) if rows > hidden else None

@@ -82,13 +82,15 @@ def mean_share(shares: Sequence[Estimate]) -> Estimate:
     return _rounded(value, max(value - below, 0.0), min(value + above, 1.0))
 
 
-def mean(values: np.ndarray) -> Estimate:
+def mean(values: np.ndarray, least: float = -math.inf) -> Estimate:
     """Estimate a mean over rows.
 
     Parameters
     ----------
     values : ndarray
         [rows].
+    least : float
+        The smallest value that a row can have; the interval ends there.
 
     Returns
     -------
@@ -99,7 +101,7 @@ def mean(values: np.ndarray) -> Estimate:
     if len(values) < 2:
         return Estimate(_digits(value))
     error = Z * float(values.std(ddof=1)) / math.sqrt(len(values))
-    return _rounded(value, value - error, value + error)
+    return _rounded(value, max(value - error, least), value + error)
 
 
 def auc(scores: np.ndarray, positive: np.ndarray) -> Estimate:

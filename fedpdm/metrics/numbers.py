@@ -90,7 +90,7 @@ def mae(rows: Predictions) -> Estimate:
     Estimate
         The figure with its interval.
     """
-    return mean(np.abs(rows.labels - rows.values))
+    return mean(np.abs(rows.labels - rows.values), least=0.0)
 
 
 def rmse(rows: Predictions) -> Estimate:
@@ -128,7 +128,7 @@ def deviance(rows: Predictions) -> Estimate:
     """
     rate, truth = np.maximum(rows.values, LEAST), rows.labels
     logs = np.where(truth > 0, truth * np.log(np.maximum(truth, LEAST) / rate), 0.0)
-    return mean(2 * (logs - (truth - rate)))
+    return mean(2 * (logs - (truth - rate)), least=0.0)
 
 
 def below(rows: Predictions) -> Estimate:

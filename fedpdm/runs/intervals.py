@@ -79,7 +79,7 @@ def intervals_of(config: Config, simulation: Simulation) -> Found | None:
             loss, cohorts = simulation.setup.problem.loss, _cohorts(config, federation)
             bounds, sums = bounds_of(loss, radius_of(config) or 1.0), _noised(config, simulation, model, cohorts)
             spread = f"{federation.clients} clients" if cohorts is None else f"{len(cohorts)} cohorts"
-            public = Public(bounds, spread, float(np.median(federation.slots)), loss.target)
+            public = Public(bounds, spread, float(np.median(federation.slots)), loss.target, simulation.plan.unit)
             return noised_intervals(model, sums, public, federation.standard)
         found = _exact(config, federation, simulation.shares, model)
     except ConfigError as error:
@@ -94,6 +94,7 @@ class Public(NamedTuple):
     spread: str
     slots: float
     target: str
+    unit: str | None = None  # the column that names persons, if the slots count them
 
 
 def noised_intervals(model: np.ndarray, sums: CurvatureSums, public: Public, standard: Standard | None) -> Found:
@@ -128,7 +129,7 @@ def noised_intervals(model: np.ndarray, sums: CurvatureSums, public: Public, sta
 
 def _why_missing(times: np.ndarray, coefficients: int, public: Public) -> str:
     """Why some coefficients have no interval, how many units would be enough, and the ways out."""
-    units = "subjects" if public.target == "time" else "rows"
+    units = "subjects" if public.target == "time" else f"{public.unit}s" if public.unit else "rows"
     known = times[np.isfinite(times) & (times > 1)]
     enough = f"more than {_about(2 * public.slots)}, the noise hides how many"
     if len(known):

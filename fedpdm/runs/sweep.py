@@ -107,7 +107,10 @@ def _simulation(config: Config) -> Simulation:
 def _run(config: Config) -> Result:
     if config.problem.sparsity is not None:
         raise ConfigError("A comparison measures models with all of their weights: leave problem.sparsity out.")
-    simulation = _simulation(_group(config), config)
+    try:
+        simulation = _simulation(_group(config), config)
+    except ConfigError as error:  # settings that fit one algorithm may not fit another
+        raise ConfigError(f"With algorithm.name={config.algorithm.name}: {error}") from None
     simulation.restart(config.seed)
     began, compiled = time.perf_counter(), simulation.compile_seconds
     try:

@@ -234,12 +234,13 @@ def moments(federation: Federation) -> Array:
 
 
 def build_links(config: Config, largest_norm: Callable[[], float]) -> Links:
-    """Make the links. Without a bound on the features' norms, the largest norm counts as the bound."""
+    """Make the links. Without a bound on the features' norms, and without a mechanism, the largest norm counts as the bound."""
     c = config.compression
     links = Links(**c.model_dump())
     if not links.has_support:
         return links
-    radius = radius_of(config) or largest_norm()
+    # a mechanism's bound must not come from rows; standardised ones are cut to norm 1
+    radius = radius_of(config) or (1.0 if config.privacy.mechanism == "sound" else largest_norm())
     return links._replace(radius=support_radius(c.kind, c.uplink, radius))
 
 

@@ -17,6 +17,7 @@ from fedpdm.cli.main import app, main
 from fedpdm.config import digest, load_config, to_toml
 from fedpdm.data.tables import table_from_columns
 from fedpdm.engines.flower.client.policy import load_policy
+from fedpdm.engines.flower.job import job_toml, make_job, parse_job
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.export.onnx.model import export_onnx
 from fedpdm.problem import softmax
@@ -181,6 +182,19 @@ def test_a_row_must_name_what_can_be_imported_and_say_what_its_loss_says(registe
     registered(LossChoice("odd", "odd", "fedpdm.problem.losses:softmax", target="number"))
     with pytest.raises(ConfigError, match="says target='number', its Loss 'classes'"):
         loss_factory(load_config("plain", ["problem.loss=odd"]))
+
+
+def test_options_of_a_package_that_settings_do_not_use_are_not_written(registered):
+    """Else a run could not be read without the package, and a client that has it would not know its jobs."""
+    before = make_job(load_config("plain", ["data.name=digits"]), 10, ["a", "b"], ["x", "bias"])
+    text, known = job_toml(before), load_config("plain").model_dump()
+    registered(PenaltyChoice("mine", "mine", "nowhere:mine", (Option("penalty_mine", 3.0, ""),)))
+    registered(AlgorithmChoice("mine", "mine", "nowhere:mine", (Option("own_step", 0.5, ""),)))
+    assert load_config("plain").model_dump() == known
+    assert parse_job(text).digest == before.digest
+    used = load_config("plain", ["problem.penalty=mine", "problem.penalty_mine=2.0"]).model_dump()
+    assert used["problem"]["penalty_mine"] == 2.0
+    assert "own_step" not in used["algorithm"]
 
 
 def test_the_page_of_all_choices_is_up_to_date(monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 from conftest import fedpdm
 from scipy.ndimage import convolve
 
-from fedpdm.choices import FEATURE_MAPS, SCALINGS, FeatureMapChoice
+from fedpdm.choices import FEATURE_MAPS, SCALINGS, FeatureMapChoice, ScalingChoice
 from fedpdm.config import load_config
 from fedpdm.data import encode_adult, load_dataset
 from fedpdm.data.datasets import Dataset
@@ -181,6 +181,15 @@ def test_an_own_map_that_remembers_earlier_examples_is_refused(digits):
 
     with pytest.raises(ConfigError, match="'running'"):
         check_one_example_at_a_time(feature_map("running", running_mean), digits.features[:5], digits.feature_names)
+
+
+def test_a_scaling_that_looks_at_other_rows_is_refused_before_sound_training(registered):
+    registered(ScalingChoice("centred-columns", "", minus_the_batch_mean, unit=False))
+    settings = ["data.name=digits", "data.clients=10", "rounds.participants=4", "data.scaling=centred-columns"]
+    build_federation(load_config("plain", settings))
+    sound = ["privacy.mechanism=sound", "privacy.epsilon=1.0", "local.batch_size=0"]
+    with pytest.raises(ConfigError, match="scaling 'centred-columns' gives an example other features"):
+        build_federation(load_config("plain", [*settings, *sound]))
 
 
 def test_the_guard_stands_before_sound_training(registered):

@@ -1,5 +1,7 @@
 """Programs that differ only in numbers share one executable, with the same results as separate ones."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,6 +45,21 @@ def test_a_shared_program_gives_the_results_of_its_own_numbers():
         expected, shared = jax.jit(function)(jnp.ones(3)), shared_program(function, (jnp.ones(3),)).call(jnp.ones(3))
         for one, other in zip(expected, shared, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+class Mine(NamedTuple):
+    x0: jax.Array
+
+
+class Yours(NamedTuple):
+    x0: jax.Array
+
+
+def test_programs_of_equal_text_return_their_own_types():
+    """Two algorithms may keep the same arrays under different names; the second one must not get the first one's state."""
+    for kind in (Mine, Yours):
+        found = shared_program(lambda x, kind=kind: kind(2.0 * x.x0), (kind(jnp.ones(3)),)).call(kind(jnp.ones(3)))
+        assert type(found) is kind
 
 
 def test_programs_of_another_shape_are_compiled_again():

@@ -145,6 +145,18 @@ def test_what_the_noise_hides_has_no_value():
     assert found["calibration"] == [[]]
 
 
+def test_a_figure_that_noise_alone_moves_far_has_an_interval_alone():
+    """300 rows in forty cells with noise of 17 each: an AUC of 1 or a log loss of 0 would be noise that was cut."""
+    rng, names = np.random.default_rng(0), ["no", "yes"]
+    vector = vector_of(count(*predictions(2, rows=300)))
+    drawn = [metrics_of_counts(counts_of(vector + 17 * rng.normal(size=vector.size), 2, 20), names, 17.0) for _ in range(10)]
+    assert all(found["auc"]["value"] is None and found["log_loss"]["value"] is None for found in drawn)
+    assert all(found["log_loss"]["interval"] is not None for found in drawn)
+    assert all(found["accuracy"]["value"] is not None for found in drawn), "four cells tell a share that forty do not"
+    sharp = metrics_of_counts(counts_of(vector + 0.5 * rng.normal(size=vector.size), 2, 20), names, 0.5)
+    assert sharp["auc"]["value"] == pytest.approx(evaluate(*predictions(2, rows=300), names)["auc"]["value"], abs=0.05)
+
+
 def test_intervals_over_persons_cover_where_those_over_rows_do_not():
     """Persons with eight rows each, all alike: 95 % intervals over rows miss the truth often."""
     inside, over_rows = dict.fromkeys(FIGURES, 0), dict.fromkeys(FIGURES, 0)

@@ -178,6 +178,8 @@ def test_missing_intervals_say_how_many_rows_would_be_enough():
     hidden = sums._replace(curvature=np.eye(3) * 0.1)
     found = noised_intervals(np.ones((1, 3)), hidden, Public(bounds, "9 clients", 400, "number"), None)
     assert "400 rows (median), and it takes more than 800, the noise hides how many" in found.about["missing"]
+    found = noised_intervals(np.ones((1, 3)), hidden, Public(bounds, "9 clients", 400, "number", "patient"), None)
+    assert "400 patients (median)" in found.about["missing"]
 
 
 def test_intervals_cover_with_and_without_noise():

@@ -24,6 +24,8 @@ from fedpdm.privacy.standard_release import (
     standard_from,
 )
 from fedpdm.runs.folder import read_models
+from fedpdm.setup.build import build_setup
+from fedpdm.setup.resolve import resolve
 from fedpdm.training import train
 
 NAMES = ("age", "dose", "sex=f", "sex=m", "ward=a", "ward=b", "ward=c", "bias")
@@ -150,6 +152,23 @@ def test_a_table_without_a_schema_or_behind_a_map_is_refused(private_run):
     config, federation, *_ = private_run
     with pytest.raises(ConfigError, match=r"data\.standardise=false"):
         build_simulation(config, federation._replace(schema=None))
+
+
+def test_the_bound_of_a_shared_support_does_not_come_from_rows(private_run):
+    """A row that is longer than all others must not change the noise: standardised rows are cut to norm 1, which is public."""
+    config, federation, *_ = private_run
+    parts = {"compression": {"kind": "shared-randk", "uplink": 0.5}, "privacy": {"mode": "linearised"}}
+    sparse = config.model_copy(
+        update={name: getattr(config, name).model_copy(update=values) for name, values in parts.items()}
+    )
+    standard = build_simulation(sparse, federation).federation
+    short = standard._replace(features=np.asarray(standard.features) * np.float32(0.1))
+    noise = []
+    for seen in (standard, short):
+        setup, plan = build_setup(resolve(sparse, seen), seen)
+        assert plan is not None
+        noise.append((setup.links.radius, plan.sensitivity(0.1, 100.0)))
+    assert noise[0] == noise[1]
 
 
 def test_all_rows_of_a_person_together_move_the_moments_by_no_more_than_the_bound_and_rows_that_count_fully_do():

@@ -14,7 +14,7 @@ from fedpdm.problem.losses import Loss
 if TYPE_CHECKING:
     from fedpdm.engines.flower.job import Job
 
-__all__ = ["Evaluation", "tally_sensitivity", "tally_size"]
+__all__ = ["Evaluation", "held_out_words", "tally_sensitivity", "tally_size"]
 
 
 class Evaluation(Section):
@@ -41,6 +41,23 @@ class Evaluation(Section):
     def cost_multiplier(self, config: Config) -> float:
         """Return the multiplier of one evaluation for a ledger: a person with rows at q clients is in q of them."""
         return self.noise_multiplier(config) / config.privacy.clients_per_unit**0.5
+
+
+def held_out_words(job: "Job") -> str:
+    """What an evaluation counts, in words.
+
+    Parameters
+    ----------
+    job
+        The job.
+
+    Returns
+    -------
+    str
+        Rows, persons by the name of their column, or subjects of a time.
+    """
+    units = "subjects" if job.kind == "time" else f"{job.unit}s" if job.unit else "rows"
+    return f"{units} that clients hold out"
 
 
 def tally_sensitivity(job: "Job", loss: Loss) -> float:

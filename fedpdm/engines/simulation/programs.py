@@ -27,7 +27,7 @@ FENCE = Fence(
 )
 _INLINED = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat")
 _MOST = 64  # executables in memory
-_compiled: dict[tuple[str, tuple[int, ...]], Any] = {}
+_compiled: dict[tuple[Any, ...], Any] = {}
 
 
 class Program(NamedTuple):
@@ -75,7 +75,7 @@ def shared_program(function: Callable[..., Any], args: tuple[Any, ...], donate: 
 
     jitted = jax.jit(without_numbers, donate_argnums=tuple(i + 1 for i in donate))
     traced = jitted.trace(numbers, *args)
-    key = (str(traced.jaxpr), donate)
+    key = (str(traced.jaxpr), donate, jax.tree.structure(args), result)  # the text does not name the types of states
     known = key in _compiled
     executable = _compiled.pop(key) if known else traced.lower().compile()
     _compiled[key] = executable  # the least recently used one is dropped first

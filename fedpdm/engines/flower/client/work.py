@@ -134,7 +134,7 @@ class Work:
 
 def _shapes(job: Job) -> Any:
     """The shapes of a broadcast and of a client's state. They are traced once for a job, like its programs."""
-    programs, key = Compiled.programs, (job.digest, "shapes", False)
+    programs, key = Compiled.programs, (job.digest, "shapes", False, "")
     if key not in programs:
         algorithm = job.setup[0].algorithm
 
@@ -152,7 +152,7 @@ class Compiled:
     between the two parts.
     """
 
-    programs: ClassVar[dict[tuple[str, str, bool], Any]] = {}
+    programs: ClassVar[dict[tuple[str, str, bool, str], Any]] = {}
     most = 32
 
     def __init__(self, job: str, double: bool) -> None:
@@ -160,9 +160,9 @@ class Compiled:
 
     def __call__(self, name: str, function: Any) -> Any:
         double = self.double and name == "solve"
-        key = self.job, name, double
 
         def run(setup: Setup, *inputs: Any) -> Any:
+            key = self.job, name, double, setup.privacy.mechanism  # a message without a mechanism holds the steps taken
             if len(self.programs) >= self.most:
                 self.programs.clear()
             program = self.programs.setdefault(key, jax.jit(partial(function, setup)))

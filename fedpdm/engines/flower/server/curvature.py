@@ -91,5 +91,5 @@ class Curvatures:
         bounds = bounds_of(loss, data.radius or 1.0)
         sums = combine_curvature(vectors, slots, each, bounds, plan.interval_multiplier)
         scaled = standard if isinstance(standard, Standard) else None  # a job with intervals has no other map
-        public = Public(bounds, f"{len(clients)} clients", float(np.median(slots)), loss.target)
+        public = Public(bounds, f"{len(clients)} clients", float(np.median(slots)), loss.target, self.job.unit)
         return noised_intervals(model, sums, public, scaled)

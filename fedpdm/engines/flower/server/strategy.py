@@ -11,6 +11,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedpdm.engines.flower.cohort.coordinator import CohortCoordinator
+from fedpdm.engines.flower.job_evaluation import held_out_words
 from fedpdm.engines.flower.protocol import Introduction, Meeting, Refused, Reply, Request, pack, unpack
 from fedpdm.engines.flower.server.coordinator import Coordinator
 from fedpdm.engines.flower.server.known_keys import KnownKeys
@@ -198,7 +199,7 @@ class PrimalDual(Strategy):
         row, dropped = self.coordinator.evaluations.take(self._asked, self._said(replies))
         for line in dropped:
             _log.warning("fedpdm: evaluation after round %d, %s", row["round"], line)
-        for line in metric_lines(row if row["clients"] else None, "rows that clients hold out")[:2]:
+        for line in metric_lines(row if row["clients"] else None, held_out_words(self.coordinator.job))[:2]:
             _log.info("fedpdm: after round %d, by noised counts of %d clients: %s", row["round"], row["clients"], line)
         return MetricRecord({key: value for key, value in row.items() if isinstance(value, int | float)})
 
