@@ -90,7 +90,7 @@ def encode(schema: Schema, table: Table, labelled: bool = True, consume: bool = 
     kept = ~np.isnan(labels) if schema.target else labels >= 0
     if not kept.all():
         features, labels = keep_rows(features, np.flatnonzero(kept)), labels[kept]
-        clients = Members(clients.places[kept], clients.names) if schema.client else clients
+        clients = _with_rows(Members(clients.places[kept], clients.names), notes) if schema.client else clients
         units = units[kept] if units is not None else None
     return Encoded(features, labels, clients, tuple(notes), units)
 
@@ -133,6 +133,18 @@ def _client_places(words: "polars.Series | None") -> "Members":
         return Members(np.zeros(0, np.int32), ())
     names = sorted(words.unique().to_list())
     return Members(_places(words, names), tuple(names))
+
+
+def _with_rows(clients: Members, notes: list[str]) -> Members:
+    """Leave out the clients that have no row with a label."""
+    present = np.bincount(clients.places, minlength=len(clients.names)) > 0
+    if present.all():
+        return clients
+    without = [name for name, has in zip(clients.names, present, strict=True) if not has]
+    verb = "has" if len(without) == 1 else "have"
+    notes.append(f"{_amount(len(without), 'client')} {verb} no row with a label, left out: {some(without)}")
+    places = (np.cumsum(present) - 1).astype(clients.places.dtype)
+    return Members(places[clients.places], tuple(name for name in clients.names if name not in set(without)))
 
 
 def as_numbers(series: "polars.Series", where: str) -> np.ndarray:
