@@ -10,6 +10,7 @@ Non-convex and Non-smooth Problems with Model Sparsification". The pages of the 
 
 import importlib
 import importlib.util
+import os
 from typing import TYPE_CHECKING, Any
 
 from fedpdm.errors import require_extra
@@ -85,6 +86,11 @@ __all__ = [
     "train",
     "__version__",
 ]
+
+# Polars reads this when it is loaded. Its allocator keeps what was freed for a second, which would be a second table in memory.
+# A process that another one with polars started inherits polars' own value, which nobody chose.
+if os.environ.get("_RJEM_MALLOC_CONF") in (None, "dirty_decay_ms:500,muzzy_decay_ms:1000"):
+    os.environ["_RJEM_MALLOC_CONF"] = "dirty_decay_ms:0,muzzy_decay_ms:0"
 
 # Where each name lives. A name is imported when it is first used, so that `fedpdm --help` does not wait for JAX.
 _HOMES = {

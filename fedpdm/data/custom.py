@@ -11,6 +11,7 @@ import numpy as np
 
 from fedpdm.choices.words import LARGE_FILE
 from fedpdm.config import DataSection
+from fedpdm.data.blocks import keep_rows
 from fedpdm.data.datasets import Dataset
 from fedpdm.data.encoding import encode
 from fedpdm.data.schema import Ignored, Image, Schema, Text, describe, read_schema, some, to_toml
@@ -69,7 +70,7 @@ def load_custom(
     rows = encode(schema, table, consume=True)
     name, count, checksums = table.name, table.rows, {table.name: table.checksum, "schema": _digest(schema)}
     if any(isinstance(column, Image) for column in schema.columns.values()):  # the table may hold paths only
-        checksums["images"] = hashlib.sha256(np.ascontiguousarray(rows.features).data).hexdigest()
+        checksums["images"] = hashlib.sha256(rows.features.data).hexdigest()
     del table  # its columns are not needed beside the features
     if private and len(rows.labels) < count:
         raise DataError(
@@ -85,7 +86,7 @@ def load_custom(
         )
     if data.test_file is None:
         train, test = split(rows, data.test_share or TEST_SHARE, data.partition_seed, name)
-        held_out = rows._replace(features=_rows(rows.features, test), labels=rows.labels[test])
+        held_out = rows._replace(features=rows.features[test], labels=rows.labels[test])
     else:
         train, test, other = np.arange(len(rows.labels)), np.zeros(0, np.int64), read_table(data.test_file)
         held_out = encode(_without_client(schema.model_copy(update={"unit_column": None})), other)
@@ -93,7 +94,7 @@ def load_custom(
         notes += tuple(f"test rows: {note}" for note in held_out.notes)
     dataset = Dataset(
         name=name,
-        features=_rows(rows.features, train),
+        features=keep_rows(rows.features, train),
         labels=rows.labels[train],
         test_features=held_out.features,
         test_labels=held_out.labels,
@@ -107,14 +108,6 @@ def load_custom(
     )
     notes = (*notes, _shape(dataset, schema))
     return CustomData(_in_bands(dataset, schema) if schema.target and schema.target.event else dataset, schema, notes)
-
-
-def _rows(features: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return some rows of features that are stored column by column, as an array that is stored row by row."""
-    found = np.empty((len(places), features.shape[1]), features.dtype)
-    for column in range(features.shape[1]):
-        found[:, column] = features[places, column]
-    return found
 
 
 def _in_bands(dataset: Dataset, schema: Schema) -> Dataset:

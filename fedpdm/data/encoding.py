@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fedpdm.data.blocks import BLOCKS, Blocks, RowBlocks, keep_rows
 from fedpdm.data.images import is_image_column, pixels_of, rows_of_images
 from fedpdm.data.limits import require_memory
 from fedpdm.data.schema import Category, Image, Number, Schema, Target, Text, some
@@ -62,8 +63,7 @@ def encode(schema: Schema, table: Table, labelled: bool = True, consume: bool = 
     labelled : bool
         Read the label (and the client, if there is one) too; otherwise the table may lack those columns.
     consume : bool
-        Remove a column from the table when it is encoded, and store features column by column (in Fortran order), so that a
-        large table is never in memory twice.
+        Remove a column from the table when it is encoded, so that a large table is never in memory twice.
 
     Returns
     -------
@@ -85,43 +85,46 @@ def encode(schema: Schema, table: Table, labelled: bool = True, consume: bool = 
     labels = _encode_labels(schema, table, notes)
     clients = _client_places(_clients(table, schema.client) if schema.client else None)
     units = _units(table, schema.unit_column) if schema.unit_column else None
+    if consume:
+        table.columns.clear()
     kept = ~np.isnan(labels) if schema.target else labels >= 0
     if not kept.all():
-        features, labels = features[kept], labels[kept]
-        clients = Members(clients.places[kept], clients.names) if schema.client else clients
+        features, labels = keep_rows(features, np.flatnonzero(kept)), labels[kept]
+        clients = _with_rows(Members(clients.places[kept], clients.names), notes) if schema.client else clients
         units = units[kept] if units is not None else None
     return Encoded(features, labels, clients, tuple(notes), units)
 
 
 def _encode_features(schema: Schema, table: Table, notes: list[str], consume: bool) -> np.ndarray:
-    """Encode column after column into one array, so that no part is in memory twice."""
+    """Encode column after column, so that no part is in memory twice."""
     width = len(schema.feature_names)
     require_memory(table.rows * width * 4)
-    # images and texts come row by row
-    by_columns = consume and not any(isinstance(column, Image | Text) for column in schema.columns.values())
-    files = "file" if any(isinstance(column, Image) for column in schema.columns.values()) else None  # names a broken image
-    features = np.zeros((table.rows, width), np.float32, order="F" if by_columns else "C")
+    images = any(isinstance(column, Image) for column in schema.columns.values())
+    # images and texts come row by row, and with others the features need no second form
+    by_rows = not consume or images or any(isinstance(column, Text) for column in schema.columns.values())
+    features = RowBlocks(table.rows, width, 1 if by_rows else BLOCKS)
     place = 0
     for name, column in schema.columns.items():
         width = 0
         if isinstance(column, Number):
             width = 1 + column.missing_column
-            _encode_number(column, table, name, notes, features[:, place : place + width])
+            _encode_number(column, table, name, notes, features.columns(place, width))
         elif isinstance(column, Category):
             width = len(column.levels)
-            _encode_category(column, table, name, notes, features[:, place : place + width])
+            _encode_category(column, table, name, notes, features.columns(place, width))
         elif isinstance(column, Image):
             width = math.prod(column.shape)
-            _encode_images(column, table, name, features[:, place : place + width])
+            _encode_images(column, table, name, features.columns(place, width)[0][1])
         elif isinstance(column, Text):
             width = column.length
-            _encode_texts(column, table, name, notes, features[:, place : place + width])
+            _encode_texts(column, table, name, notes, features.columns(place, width)[0][1])
         place += width
-        if consume and name != files:
+        if consume and not (images and name == "file"):  # it names a broken image
             table.columns.pop(name, None)
     if schema.bias:
-        features[:, -1] = 1
-    return features
+        for _, block in features.columns(place, 1):
+            block[:] = 1
+    return features.joined()
 
 
 def _client_places(words: "polars.Series | None") -> "Members":
@@ -130,6 +133,18 @@ def _client_places(words: "polars.Series | None") -> "Members":
         return Members(np.zeros(0, np.int32), ())
     names = sorted(words.unique().to_list())
     return Members(_places(words, names), tuple(names))
+
+
+def _with_rows(clients: Members, notes: list[str]) -> Members:
+    """Leave out the clients that have no row with a label."""
+    present = np.bincount(clients.places, minlength=len(clients.names)) > 0
+    if present.all():
+        return clients
+    without = [name for name, has in zip(clients.names, present, strict=True) if not has]
+    verb = "has" if len(without) == 1 else "have"
+    notes.append(f"{_amount(len(without), 'client')} {verb} no row with a label, left out: {some(without)}")
+    places = (np.cumsum(present) - 1).astype(clients.places.dtype)
+    return Members(places[clients.places], tuple(name for name in clients.names if name not in set(without)))
 
 
 def as_numbers(series: "polars.Series", where: str) -> np.ndarray:
@@ -216,7 +231,7 @@ def as_words(series: "polars.Series", declared: Sequence[str] = ()) -> "polars.S
     return series.set(missing.fill_null(False), None)
 
 
-def _encode_number(column: Number, table: Table, name: str, notes: list[str], block: np.ndarray) -> None:
+def _encode_number(column: Number, table: Table, name: str, notes: list[str], blocks: Blocks) -> None:
     values = as_numbers(table.column(name, numbers=True), f"{table.name}, column {name!r}")
     missing = np.isnan(values)
     outside = int(((values < column.low) | (values > column.high)).sum())
@@ -226,16 +241,19 @@ def _encode_number(column: Number, table: Table, name: str, notes: list[str], bl
         middle = (column.low + column.high) / 2
         verb = "stands" if count == 1 else "stand"
         notes.append(f"{name}: {_amount(count, 'missing value')} {verb} at the middle of the bounds, {middle:g}")
-    block[:, 0] = np.where(missing, 0.5, np.clip((values - column.low) / (column.high - column.low), 0, 1))
-    if column.missing_column:
-        block[:, 1] = missing
+    for rows, block in blocks:
+        shares = np.clip((values[rows] - column.low) / (column.high - column.low), 0, 1)
+        block[:, 0] = np.where(missing[rows], 0.5, shares)
+        if column.missing_column:
+            block[:, 1] = missing[rows]
 
 
-def _encode_category(column: Category, table: Table, name: str, notes: list[str], block: np.ndarray) -> None:
+def _encode_category(column: Category, table: Table, name: str, notes: list[str], blocks: Blocks) -> None:
     words = as_words(table.column(name), [*column.levels, *([column.baseline] if column.baseline else [])])
     places = _places(words, column.levels)
     known = places >= 0
-    block[np.flatnonzero(known), places[known]] = 1
+    for rows, block in blocks:
+        block[np.flatnonzero(known[rows]), places[rows][known[rows]]] = 1
     if not known.all():
         others = words.filter(~known).drop_nulls()
         others = others.filter(others != column.baseline) if column.baseline is not None else others

@@ -183,7 +183,7 @@ def describe(schema: Schema) -> str:
         rows.append((schema.client, "client"))
     if schema.unit_column:
         rows.append((schema.unit_column, "unit: all rows of one unit count as one"))
-    rows += [(name, describe_column(column)) for name, column in schema.columns.items()]
+    rows += [(name or "(no name)", describe_column(column)) for name, column in schema.columns.items()]
     width = min(max(_cells(name) for name, _ in rows), 30)
     return "\n".join(f"  {name}{' ' * (width - _cells(name))}  {text}" for name, text in rows)
 

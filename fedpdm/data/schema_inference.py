@@ -42,8 +42,9 @@ NAMES_OF_IDS = re.compile(
     r"|(?i:(^|[\W_])(no|nr|num|number|key|code|record)[\W_]*$)"
     r"|[a-z](ID|Id|Nr|No|Key|Code)$"
     r"|(?i:code\d*$)"
+    r"|^(Unnamed: \d+|rownames)?$"  # numbers of rows, as R and pandas write them: behind no name, or a made-up one
 )
-ENDS_LIKE_AN_ID = re.compile(r"(?i)(id|no|nr|num|number|key|code)$")  # pidnum: enough if every row has its own number
+ENDS_LIKE_AN_ID = re.compile(r"(?i)(id|no|nr|num|number|key|code|^index)$")  # pidnum: enough if every row has its own number
 DATES = r"^\d{4}-\d{1,2}-\d{1,2}([T ].*)?$|^\d{1,2}[./]\d{1,2}[./]\d{2,4}([T ].*)?$"
 
 
@@ -117,9 +118,8 @@ def _telling(table: Table, label: str, columns: dict[str, Column]) -> list[str]:
     if not telling:
         return []
     verb, pronoun = ("tells", "it") if len(telling) == 1 else ("each tell", "they")
-    return [
-        f'{some(telling)} {verb} {label} alone in every row; if {pronoun} would not be known beforehand, write kind = "ignored"'
-    ]
+    known = f"if {pronoun} would not be known beforehand"
+    return [f'{some(telling)} {verb} {label} alone in every row; {known}, write kind = "ignored" in a schema']
 
 
 def infer_columns(table: Table, roles: Collection[str | None] = ()) -> tuple[dict[str, Column], list[str]]:

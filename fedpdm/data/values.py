@@ -2,7 +2,6 @@
 
 __all__ = ["ZEROS", "column_from", "number_word"]
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +11,6 @@ from fedpdm.errors import DataError
 
 if TYPE_CHECKING:
     import polars
-
-# Polars reads this when it is loaded. Its allocator keeps what was freed, which would be a second table in memory.
-os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")
 
 PLAIN = r"^-?(0|[1-9]\d{0,9})(\.\d{0,3}[1-9])?$|^-?[1-9]\d{0,14}$"  # numbers that are written in one way only
 ZEROS = r"\.0*$|(\.\d*[1-9])0+$"  # behind the point, at the end: "${1}" in their place leaves 7 of 7.00, 1.5 of 1.50

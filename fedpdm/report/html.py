@@ -110,6 +110,7 @@ def _run_view(run: Run) -> dict[str, Any]:
         "metrics": view_metrics(run),
         "numbers": view_numbers(run),
         "model": view_model(run),
+        "released": "averaged" if run.config.metrics.released == "averaged" else "last",
         "interval_words": run.interval_words,
         "path": _path_view(run),
         "clients": _clients_view(run),

@@ -148,7 +148,7 @@ def what_was_trained(run: Run) -> str:
     dealt = f"one for each {c.data.client_column}" if column else PARTITIONS.row(c.data.partition).title.format(**vars(c.data))
     return (
         f"{kind} of {c.data.name}{behind}: {size}, {c.problem.loss} loss{penalty}. "
-        f"{ALGORITHMS.row(c.algorithm.name).title} trained it in {c.rounds.total} rounds, with "
+        f"{ALGORITHMS.row(c.algorithm.name).title} trained it in {run.summary.get('rounds', c.rounds.total)} rounds, with "
         f"{c.rounds.participants} of {c.data.clients} clients in a round, {dealt}."
     ) + _defence(run)
 

@@ -317,6 +317,16 @@ def test_clients_with_few_rows_are_kept_or_joined_and_said_in_one_line(tmp_path,
         build_federation(load_config("table", settings), progress=False)
 
 
+def test_a_client_without_a_labelled_row_is_left_out_and_named(tmp_path, capsys):
+    path = table_with_small_clients(tmp_path / "t.csv", sizes=(30, 12, 9))
+    path.write_text(re.sub(r"clinic 1,.*", "clinic 1,", path.read_text()))
+    settings = [f"data.name={path}", "data.label=ill", "data.partition=column", "data.client_column=clinic"]
+    federation = build_federation(load_config("table", settings))
+    assert federation.client_names == ("clinic 0", "clinic 2")
+    assert federation.sizes.tolist() == [24, 7]
+    assert "1 client has no row with a label, left out: clinic 1" in capsys.readouterr().err
+
+
 def test_a_feature_map_that_is_asked_for_takes_the_place_of_the_preset_s_scaling(tmp_path):
     name = str(table_with_small_clients(tmp_path / "t.csv"))
     config = load_config("table", [f"data.name={name}", "data.label=ill", "data.features=auto"])

@@ -318,6 +318,8 @@ def test_ids_and_names_are_left_out_in_one_line_and_amounts_are_not():
         "Beleg Nr.": rng.integers(1, 5000, rows),
         "insured": rng.integers(10**7, 10**8, rows),
         "surname": np.array([f"name {row}" for row in range(rows)]),
+        "": 7 * np.arange(rows) % (5 * rows),  # numbers of rows that were drawn from a larger table
+        "index": 7 * np.arange(rows) % (5 * rows),
     }
     kept = {
         "age": rng.integers(18, 99, rows),
@@ -326,6 +328,7 @@ def test_ids_and_names_are_left_out_in_one_line_and_amounts_are_not():
         "notice": rng.integers(1, 200, rows),
         "number of cigarettes": rng.integers(0, 100, rows),
         "grade no": rng.integers(1, 6, rows),
+        "body mass index": rng.integers(15, 90, rows),
     }
     admitted = np.array([20230100 + 1 + row % 28 for row in range(rows)])
     table = table_from_columns({**left_out, **kept, "admitted": admitted, "y": np.arange(rows) % 2})
@@ -334,6 +337,8 @@ def test_ids_and_names_are_left_out_in_one_line_and_amounts_are_not():
     assert [note.partition(":")[0] for note in notes] == ["admitted", "left out, as they look like ids or names"]
     assert "dates" in notes[0]
     assert all(name in notes[1] for name in left_out)
+    assert "a column without a name" in notes[1]
+    assert "  (no name) " in describe(schema)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
@@ -361,7 +366,7 @@ def test_a_column_that_tells_the_label_is_named():
     schema, notes = infer_schema(table_from_columns({name: list(values) for name, values in columns.items()}), "ill")
     assert schema.columns["politycode"] == Ignored()
     assert [note for note in notes if "alone" in note] == [
-        'cured tells ill alone in every row; if it would not be known beforehand, write kind = "ignored"'
+        'cured tells ill alone in every row; if it would not be known beforehand, write kind = "ignored" in a schema'
     ]
 
 

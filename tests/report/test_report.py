@@ -140,6 +140,15 @@ def test_a_folder_without_client_data_still_has_a_report(runs, tmp_path):
     assert "no data about single clients" in write_report([copy]).read_text()
 
 
+def test_the_rounds_are_those_that_were_run_and_the_model_is_named(tmp_path):
+    settings = ["data.name=sklearn:wine", "metrics.released=averaged", "rounds.tolerance=1e-3"]
+    done = train_run(load_config("table", settings), tmp_path / "early")
+    page = (done.folder / "report.html").read_text()
+    assert done.summary["rounds"] < load_config("table", []).rounds.total
+    assert f"trained it in {done.summary['rounds']} rounds" in page
+    assert "The largest coefficients of the averaged model" in page
+
+
 def test_a_model_of_another_kind_is_told_in_words(runs, tmp_path):
     copy = tmp_path / "own"
     shutil.copytree(runs[0], copy)
