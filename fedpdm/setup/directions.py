@@ -3,9 +3,9 @@ r"""How many directions of a public basis a run uses (`data.basis_size = "auto"`
 Rows behind a basis have norm 1. Of k directions, direction j holds the share $e_j = \lambda_j/(\lambda_1 + \dots + \lambda_k)$
 of a row's square, with $\lambda$ the spectrum of the public rows after half whitening. A class with 1/m of the rows pulls its
 weight along direction j by about $\sqrt{p_j e_j}/m$, where $p_j$ is the share of the variance that lies between classes. The
-noise of all rounds together moves that weight by 1/A, with $A = \mu n$ for one client (`strength`). A direction pays if its pull
-is the stronger one, $p_j e_j \ge (m/A)^2$. Later directions tell less about classes; with $p_j \propto e_j^{1/3}$ the last one
-that pays has
+noise of all rounds together moves that weight by 1/A, with $A = \mu n$ for one client (`strength`). A direction pays if its
+pull is the stronger one, $p_j e_j \ge (m/A)^2$. Later directions tell less about classes; with $p_j \propto e_j^{1/3}$ the last
+one that pays has
 
 $$e_k \ge c\,(m/A)^{3/2}.$$
 """
