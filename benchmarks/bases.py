@@ -1,6 +1,6 @@
 """MNIST on few directions, 100 clients with four labels each (add/remove, delta = 1e-5, all clients in every round).
 
-    python benchmarks/bases.py public [--seeds 5]     # scattering on 200 directions of made-up strokes, epsilon 0.2, 1 and 3
+    python benchmarks/bases.py public [--seeds 5]     # scattering on directions of made-up strokes, epsilon 0.2, 1 and 3
     python benchmarks/bases.py private [--seeds 3]    # pixels on 100 directions of a noised second moment, epsilon 1
 
 Settings of the public basis were chosen on 10,000 training images that were held out; those of the private one are of clothes
@@ -26,10 +26,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("public", "private"))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--sizes", nargs="+", default=["200", "auto"], help="of the public basis")
     given = parser.parse_args()
     if given.part == "public":
         for epsilon, settings in CHOSEN.items():
-            report("strokes", f"epsilon {epsilon}", "demo", [*LINEAR, *settings, f"privacy.epsilon={epsilon}"], given.seeds)
+            every = [*LINEAR, *settings, f"privacy.epsilon={epsilon}"]
+            for size in given.sizes:
+                report("strokes", f"epsilon {epsilon}, {size}", "demo", [*every, f"data.basis_size={size}"], given.seeds)
         return
     steps = [setting for setting in CLOTHES["local"] if not setting.startswith("data.")]
     for noise, more in (("local", []), ("cohort of 100", SUMS)):

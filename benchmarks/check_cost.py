@@ -37,8 +37,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     remember_compilations()
-    quiet = ["metrics.diagnose_every=0", f"metrics.evaluate_every={options.rounds}", f"rounds.total={options.rounds}"]
-    config = load_config("demo", quiet)
+    quiet = [
+        "data.basis_size=200",
+        "metrics.diagnose_every=0",
+        f"metrics.evaluate_every={options.rounds}",
+        f"rounds.total={options.rounds}",
+    ]
+    config = load_config("demo", ["data.basis_size=200", *quiet])
     federation = build_federation(config, progress=False)
     plain = build_simulation(config, federation)
     band = band_of(plain.setup, plain.plan, radius_of(config))

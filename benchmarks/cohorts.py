@@ -35,7 +35,7 @@ from fedpdm.runs.sweep import Result, run_sweep
 EPSILONS = ("0.1", "0.2", "0.5", "1", "3")
 TUNING_SEEDS = {"mnist": (1000,), "adult": (1000, 1001, 1002)}
 DATA = {
-    "mnist": ("scattering", "labels", 10_000, ["data.scattering_scale=2", "data.basis=auto"]),
+    "mnist": ("scattering", "labels", 10_000, ["data.scattering_scale=2", "data.basis=auto", "data.basis_size=200"]),
     "adult": ("piecewise", "one-class", 6_000, []),
 }
 COMMON = (

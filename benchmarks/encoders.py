@@ -184,15 +184,16 @@ def stages(home: Path) -> None:
 def coloured(kind: str, home: Path, side: int, work: int, seeds: int) -> None:
     """Report colour images: scattering, pixels, and EfficientNet-Lite0."""
     table = [f"data.name={home / 'rows.npz'}", f"data.schema_file={home / 'rows.toml'}", "data.partition=column"]
-    for name, more in (("scattering, 200 directions", []), ("scattering, 400 directions", ["data.basis_size=400"])):
+    rule = ["data.basis_size=auto"]  # docs/features.md
+    for name, more in (("scattering", rule), ("scattering, 400 directions", ["data.basis_size=400"])):
         report(kind, name, "private-mapped", [*table, *more], seeds)
     report(kind, "pixels", "private-table", table, seeds)
-    report(kind, "scattering, no privacy", "mapped", table, 1)
+    report(kind, "scattering, no privacy", "mapped", [*table, *rule], 1)
     lite = [*table, "data.features=onnx", f"data.encoder={write_lite(home / 'lite.onnx', side, work)}"]
-    few = [*lite, "data.basis=shapes"]
-    report(kind, "EfficientNet-Lite0, 200 directions", "private-mapped", few, seeds)
+    few = [*lite, "data.basis=shapes", *rule]
+    report(kind, "EfficientNet-Lite0", "private-mapped", few, seeds)
     report(kind, "EfficientNet-Lite0, all 1,280", "private-mapped", [*lite, "data.basis=none"], seeds)
-    report(kind, "EfficientNet-Lite0, 200 directions, no privacy", "mapped", few, 1)
+    report(kind, "EfficientNet-Lite0, no privacy", "mapped", few, 1)
 
 
 def texts(home: Path, seeds: int) -> None:

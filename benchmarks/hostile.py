@@ -23,7 +23,7 @@ ALSO_CRUDE = ("constant", "scaling", "missing-noise")
 AGGREGATES = ("mean", "geometric-median", "trimmed-mean", "median")
 ORDER = ("none", *ATTACKS, *ALSO_CRUDE)
 DATA = {
-    "mnist": [],
+    "mnist": ["data.basis_size=200"],
     "adult": ["data.name=adult", "data.features=piecewise", "data.basis=none", "data.partition=iid"],
 }
 TRUST = {

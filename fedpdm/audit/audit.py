@@ -14,12 +14,13 @@ from fedpdm.audit.small import small_config, small_federation
 from fedpdm.audit.verdict import AuditResult, Claim, judge, judge_one_run
 from fedpdm.config import Config
 from fedpdm.data import Federation
-from fedpdm.data.prepare import build_federation, radius_of
+from fedpdm.data.prepare import radius_of
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.accounting import Relation, effective_multiplier
 from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup
 from fedpdm.setup.build import build_setup
+from fedpdm.setup.directions import federate
 from fedpdm.setup.resolve import resolve
 
 __all__ = ["ATTACKS", "audit", "audit_federation", "audit_config", "audit_one_run", "claim_of"]
@@ -182,7 +183,7 @@ def audit_config(
     AuditResult
         Lower bounds and verdict.
     """
-    federation = build_federation(config, data_dir, progress=False)
+    federation = federate(config, data_dir, progress=False)
     if attack == "one-run":
         return audit_one_run(config, federation, canaries, seed)
     return audit_federation(config, federation, attack, runs, seed)

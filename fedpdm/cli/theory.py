@@ -32,13 +32,13 @@ def theory_command(
     """
     from fedpdm import theory as theory_module
     from fedpdm.config import load_config
-    from fedpdm.data.prepare import build_federation
     from fedpdm.engines.simulation.build import build_simulation
     from fedpdm.rounds import message_noise
+    from fedpdm.setup.directions import federate
 
     chosen = load_config(config, settings or ())
     _refuse_other_methods(chosen)
-    simulation = build_simulation(chosen, build_federation(chosen, data_dir))
+    simulation = build_simulation(chosen, federate(chosen, data_dir))
     setup, sizes = simulation.setup, simulation.federation.slots
     rounds = (0, chosen.rounds.total - 1)
     noise = max(message_noise(setup, float(min(sizes)), t) for t in rounds)

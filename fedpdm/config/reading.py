@@ -118,8 +118,17 @@ def digest(config: Config) -> str:
         16 hexadecimal digits.
     """
     # Leave defaults out: a key that a later version adds then does not change the digest of earlier settings.
-    text = json.dumps(config.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    values = config.model_dump(mode="json", exclude_defaults=True)
+    if config.data.basis != "none":
+        _with_former_default(values.setdefault("data", {}), "basis_size", config.data.basis_size, 200)
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _with_former_default(section: dict[str, Any], key: str, value: Any, former: Any) -> None:
+    """Leave out the former default instead of today's: old results keep their digest, and new settings do not get it."""
+    section[key] = value
+    if value == former:
+        del section[key]
 
 
 def _preset_folder() -> Any:

@@ -77,7 +77,10 @@ class DataSection(Section):
         description="project features onto a basis: none; strokes or shapes (made-up images); auto; an .npz file with public "
         "rows; or private (their noised second moment)",
     )
-    basis_size: int = Field(default=200, ge=1, description="basis: number of directions, at most the number of features")
+    basis_size: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        default="auto",
+        description="basis: number of directions, at most the number of features; auto: by the noise (docs/features.md)",
+    )
     validation: int = Field(
         default=0, ge=0, description="hold out this many training examples and test on them: to tune without test data"
     )

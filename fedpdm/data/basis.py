@@ -26,12 +26,13 @@ from fedpdm.data.strokes import stroke_images
 from fedpdm.errors import ConfigError
 
 __all__ = ["VERSION", "Basis", "as_array", "as_basis", "drawn_rows", "principal_basis", "public_digest", "read_public_rows"]
-__all__ += ["unit_rows"]
+__all__ += ["MOST", "spectrum", "unit_rows"]
 
 COUNT = 3000  # made-up images
+MOST = 400  # directions that are found and stored; fewer are the first of them
 FLOOR, POWER = 0.001, -0.25
 PART = 4096  # rows or columns that are in memory in float64 at a time
-VERSION = 3  # part of the cache's key: raise it whenever drawings or directions come out different
+VERSION = 4  # part of the cache's key: raise it whenever drawings or directions come out different
 
 # The drawing function of each name; all return [count, height, width] in [0, 1].
 _DRAWN: dict[str, Callable[[int, int, int], np.ndarray]] = {
@@ -59,6 +60,10 @@ class Basis(NamedTuple):
     def project(self, features: np.ndarray) -> np.ndarray:
         """Project rows of any positive scale; the projected rows do not have norm 1 yet."""
         return (unit_rows(features) - self.centre) @ self.directions
+
+    def first(self, size: int) -> "Basis":
+        """Return the basis of the first directions."""
+        return self._replace(directions=self.directions[:, :size])
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:
@@ -185,6 +190,31 @@ def principal_basis(features: np.ndarray, size: int) -> Basis:
     if len(features) < 2:
         raise ConfigError(f"A basis needs at least 2 public rows, but there are {len(features)}: give more.")
     return as_basis(_decompose(features, min(size, len(features) - 1, features.shape[1])))
+
+
+def spectrum(basis: Basis) -> np.ndarray:
+    """Return the variance of the public rows along every direction, after the scaling: what half whitening left of it.
+
+    Parameters
+    ----------
+    basis : Basis
+        The basis.
+
+    Returns
+    -------
+    ndarray
+        [size], falling, up to rounding.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).normal(size=(50, 8)) * np.arange(8, 0, -1)
+    >>> basis = principal_basis(rows, 3)
+    >>> bool(np.allclose(spectrum(basis), basis.project(rows).var(axis=0), rtol=1e-4))
+    True
+    """
+    squares = (basis.directions.astype(np.float64) ** 2).sum(axis=0)  # (w_j + FLOOR w_1)^(2 POWER)
+    lifted = squares ** (0.5 / POWER)
+    return np.maximum(lifted - lifted[0] * FLOOR / (1 + FLOOR), 0) * squares
 
 
 def as_basis(kept: np.ndarray) -> Basis:

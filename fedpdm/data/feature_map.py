@@ -41,6 +41,8 @@ class FeatureMap(NamedTuple):
         Why it is public.
     before : callable
         Names the long work that comes before the first example, from the columns without the bias; empty if there is none.
+    keep : int
+        Use this many first columns alone, scaled to norm 1 again. The cache has all of them, for every number.
     """
 
     name: str
@@ -52,9 +54,18 @@ class FeatureMap(NamedTuple):
     key: tuple[object, ...] | None = None
     why: str = "It is a fixed formula of one example: nothing in it was fitted to any data."
     before: Callable[[Sequence[str]], str] = lambda names: ""
+    keep: int | None = None
 
     def rows(self, features: np.ndarray, feature_names: Sequence[str]) -> np.ndarray:
         """Return the features of these examples, each by itself."""
+        return self._first(self._whole(features, feature_names))
+
+    def _first(self, rows: np.ndarray) -> np.ndarray:
+        if self.keep is None or self.keep >= rows.shape[1] - 1:
+            return rows
+        return rows_at_norm_one(rows[:, : self.keep], bias=True)
+
+    def _whole(self, features: np.ndarray, feature_names: Sequence[str]) -> np.ndarray:
         if not self.unit:
             return self.encode(features, feature_names)
         inputs = len(without_bias(feature_names))
@@ -72,7 +83,7 @@ class FeatureMap(NamedTuple):
             if self.key is None:
                 return self.rows(features, names)
             key = content_key(features, self.name, self.key, names, VERSION)
-            return remember(key, lambda: self._in_parts(features, names, say))
+            return self._first(remember(key, lambda: self._in_parts(features, names, say)))
 
         return dataset._replace(
             features=mapped(dataset.features), test_features=mapped(dataset.test_features), feature_names=self.names(names)
@@ -82,7 +93,7 @@ class FeatureMap(NamedTuple):
         """Map the rows part after part, and say every few seconds how far it is."""
         parts, said = [], time.monotonic()
         for start in range(0, max(len(features), 1), PART):
-            parts.append(self.rows(features[start : start + PART], names))
+            parts.append(self._whole(features[start : start + PART], names))
             if say is not None and time.monotonic() - said > EVERY:
                 said = time.monotonic()
                 say(f"features={self.name}: {min(start + PART, len(features))} of {len(features)} examples")

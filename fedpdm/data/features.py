@@ -12,8 +12,8 @@ import numpy as np
 from fedpdm.choices import FEATURE_MAPS, SCATTERING_CENTRE
 from fedpdm.choices.words import DRAWINGS, PRIVATE_BASIS
 from fedpdm.config import DataSection
+from fedpdm.data.basis import MOST, Basis, as_array, as_basis, drawn_rows, principal_basis, public_digest, read_public_rows
 from fedpdm.data.basis import VERSION as BASIS_VERSION
-from fedpdm.data.basis import Basis, as_array, as_basis, drawn_rows, principal_basis, public_digest, read_public_rows
 from fedpdm.data.basis_files import basis_path
 from fedpdm.data.feature_cache import content_key, is_stored, remember
 from fedpdm.data.feature_map import VERSION, FeatureMap, check_one_example_at_a_time, feature_map, without_bias
@@ -22,11 +22,12 @@ from fedpdm.data.texts import has_text
 from fedpdm.errors import ConfigError
 
 __all__ = ["FeatureMap", "FeatureOptions", "basis_of", "check_one_example_at_a_time", "feature_map", "make_map", "map_name"]
-__all__ += ["map_words", "options_of", "without_bias"]
+__all__ += ["directions_in", "has_public_basis", "map_words", "options_of", "without_bias"]
 
 CHUNK, CHUNK_NUMBERS = 2048, 2**23  # most rows, and most numbers before the projection, of one projection
 BASIS_KEYS = ("basis", "basis_size")  # options that every map has
 WRITTEN = ("mnist", "digits")  # data sets of handwriting
+DIRECTION = "direction "  # how the columns behind a public basis are called
 
 
 class FeatureOptions(Mapping[str, Any]):
@@ -120,20 +121,62 @@ def map_words(data: DataSection, feature_names: Sequence[str]) -> str:
     Returns
     -------
     str
-        For instance "scattering, 200 directions of shapes".
+        For instance "scattering, 90 directions of shapes".
 
     Examples
     --------
-    >>> map_words(DataSection(name="photos/", features="auto", basis="auto"), ["pixel 0,0", "pixel 0,1"])
-    'scattering, 200 directions of shapes'
+    >>> map_words(DataSection(name="photos/", features="auto", basis="auto", basis_size=90), ["pixel 0,0", "pixel 0,1"])
+    'scattering, 90 directions of shapes'
     >>> map_words(DataSection(name="mnist", features="raw", basis="auto"), ["pixel 0,0"])  # then nothing is projected
     'raw'
     """
     name = map_name(data.features, feature_names)
     if data.basis == PRIVATE_BASIS:
-        return f"{name}, {data.basis_size} directions of the clients' second moment"
-    basis = "none" if name == "raw" else with_basis_chosen(name, options_of(data))["basis"]
-    return name if basis == "none" else f"{name}, {data.basis_size} directions of {basis}"
+        return f"{name}, {directions_in(data)} directions of the clients' second moment"
+    if not has_public_basis(data, feature_names):
+        return name
+    return f"{name}, {directions_in(data)} directions of {with_basis_chosen(name, options_of(data))['basis']}"
+
+
+def has_public_basis(data: DataSection, feature_names: Sequence[str]) -> bool:
+    """Return whether the map of the settings ends with a public basis.
+
+    Parameters
+    ----------
+    data : DataSection
+        The section [data] of the settings.
+    feature_names : sequence of str
+        The columns before the map.
+
+    Returns
+    -------
+    bool
+        False for raw features, for a private basis, and for "auto" on tables.
+    """
+    name = map_name(data.features, feature_names)
+    return name != "raw" and with_basis_chosen(name, options_of(data))["basis"] != "none"
+
+
+def directions_in(options: DataSection | Mapping[str, Any]) -> int:
+    """Return the number of directions of a basis; "auto" must have been resolved.
+
+    Parameters
+    ----------
+    options : DataSection or FeatureOptions
+        The section [data] of the settings, or the options of a map.
+
+    Returns
+    -------
+    int
+        The number.
+    """
+    size = options.basis_size if isinstance(options, DataSection) else options["basis_size"]
+    if isinstance(size, str):
+        raise ConfigError(
+            f"data.basis_size={size} depends on the number of rows and on the budget, which are not known here: give a number, "
+            "or build the clients' rows with fedpdm.setup.directions.federate."
+        )
+    return size
 
 
 def make_map(name: str, feature_names: Sequence[str], options: Mapping[str, Any] | None = None) -> FeatureMap:
@@ -190,6 +233,13 @@ def basis_of(name: str, feature_names: tuple[str, ...], options: FeatureOptions)
     Basis
         The basis.
     """
+    size = directions_in(options)
+    return _whole_basis(name, feature_names, options.replace(basis_size=max(size, MOST))).first(size)
+
+
+@functools.lru_cache(maxsize=4)
+def _whole_basis(name: str, feature_names: tuple[str, ...], options: FeatureOptions) -> Basis:
+    """Compute all directions that are stored: however many are used, the first ones are the same bit for bit."""
     plain = FEATURE_MAPS[name].build(without_basis(options))
 
     def computed() -> Basis:
@@ -217,7 +267,9 @@ def source_of_basis(options: FeatureOptions) -> str:
 
 
 def _behind_basis(name: str, options: FeatureOptions) -> FeatureMap:
-    """Make the map with a projection onto a public basis."""
+    """Make the map with a projection onto a public basis: onto all stored directions, of which the first are kept."""
+    size = directions_in(options)
+    options = options.replace(basis_size=max(size, MOST))
     plain = FEATURE_MAPS[name].build(without_basis(options))
 
     def encode(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
@@ -231,17 +283,17 @@ def _behind_basis(name: str, options: FeatureOptions) -> FeatureMap:
 
     drawn = {"strokes": "made-up pen strokes", "shapes": "made-up shapes and strokes"}
     source = drawn.get(options["basis"], f"the public file {options['basis']}")
-    sentence = f"{plain.sentence} Projected onto {options['basis_size']} principal directions of {source}, half whitened."
+    sentence = f"{plain.sentence} Projected onto {size} principal directions of {source}, half whitened."
 
     def columns(names: Sequence[str]) -> list[str]:
-        size = basis_of(name, tuple(names), options).directions.shape[1]
-        return [f"direction {index}" for index in range(size)]
+        most = basis_of(name, tuple(names), options).directions.shape[1]
+        return [f"{DIRECTION}{index}" for index in range(min(size, most))]
 
     def before(names: Sequence[str]) -> str:
         stored = _basis_key(name, plain, names, options)
         known = stored is None or is_stored(stored)
-        return "" if known else f"finding {options['basis_size']} directions of {source}, once for images of this size"
+        return "" if known else f"finding the directions of {source}, once for images of this size"
 
     key = (*plain.key, source_of_basis(options), options["basis_size"]) if plain.key else None
     why = f"{plain.why} The directions come from {source} alone."
-    return FeatureMap(name, sentence, encode, columns, key=key, why=why, before=before)
+    return FeatureMap(name, sentence, encode, columns, key=key, why=why, before=before, keep=size)

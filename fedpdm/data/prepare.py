@@ -5,6 +5,7 @@ __all__ = ["build_federation", "prepare", "prepare_rows", "map_row", "radius_of"
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +15,11 @@ from fedpdm.data.custom import READERS, load_custom
 from fedpdm.data.datasets import Dataset, clip_norms, load_dataset
 from fedpdm.data.encoders import OVERLAP
 from fedpdm.data.feature_map import check_alone
-from fedpdm.data.features import check_one_example_at_a_time, make_map, options_of, without_bias
+from fedpdm.data.features import check_one_example_at_a_time, has_public_basis, make_map, options_of, without_bias
 from fedpdm.data.federation import Federation, hold_out, make_federation
 from fedpdm.data.partition import by_column
 from fedpdm.data.scaling import scale_features, scale_rows
+from fedpdm.data.schema import Schema
 from fedpdm.data.split import set_apart
 from fedpdm.data.texts import has_text
 from fedpdm.errors import ConfigError
@@ -25,7 +27,13 @@ from fedpdm.errors import ConfigError
 MANY = 10_000  # a map of this many examples takes long enough for a notice
 
 
-def build_federation(config: Config, data_dir: Path | None = None, progress: bool = True) -> Federation:
+# From slots of the clients, classes, columns before the map, and the schema to data.basis_size.
+DirectionsRule = Callable[[Config, np.ndarray, int, Sequence[str], Schema | None], int]
+
+
+def build_federation(
+    config: Config, data_dir: Path | None = None, progress: bool = True, directions: DirectionsRule | None = None
+) -> Federation:
     """Load the data set, map its examples, clip their norms, and assign them to the clients.
 
     With `progress` it reports on stderr what is fetched and how the columns of your own table are read. The report is for the
@@ -39,6 +47,9 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
         A folder with the original files.
     progress : bool
         Report on stderr.
+    directions : callable, optional
+        Gives the number that data.basis_size="auto" stands for, from public sizes. Without it "auto" is refused, unless there
+        is no basis.
 
     Returns
     -------
@@ -58,15 +69,27 @@ def build_federation(config: Config, data_dir: Path | None = None, progress: boo
         print(f"{data.name}: features={data.features} of {count} examples", file=sys.stderr)
     if progress and data.features == "onnx" and config.privacy.mechanism == "sound":
         print(f"{data.name}: {OVERLAP}", file=sys.stderr)
-    dataset = prepare(
-        config, dataset, (lambda words: print(f"{data.name}: {words}", file=sys.stderr, flush=True)) if progress else None
-    )
-    if data.validation:
-        dataset = hold_out(dataset, data.validation)
-    validation = None
-    if isinstance(config.metrics.threshold, str):
-        dataset, validation = set_apart(dataset, data.partition_seed)
+    if directions is not None and data.basis_size == "auto" and has_public_basis(data, dataset.feature_names):
+        size = directions(config, _public_slots(config, dataset), len(dataset.class_names), dataset.feature_names, schema)
+        config = config.model_copy(update={"data": data.model_copy(update={"basis_size": size})})
+    dataset, validation = _without_held_out(config, prepare(config, dataset, say))
     return make_federation(dataset, _deal(data, dataset))._replace(schema=schema, validation=validation)
+
+
+def _without_held_out(config: Config, dataset: Dataset) -> tuple[Dataset, Any]:
+    """Return the training rows of the run with its test rows, and the rows that are set apart for a threshold."""
+    if config.data.validation:
+        dataset = hold_out(dataset, config.data.validation)
+    if isinstance(config.metrics.threshold, str):
+        return set_apart(dataset, config.data.partition_seed)
+    return dataset, None
+
+
+def _public_slots(config: Config, dataset: Dataset) -> np.ndarray:
+    """Return every client's number of rows, or of persons, before the rows are mapped."""
+    plain = dataset._replace(features=dataset.features[:, :1], test_features=dataset.test_features[:, :1])
+    plain, _ = _without_held_out(config, plain)
+    return make_federation(plain, _deal(config.data, plain)).slots
 
 
 def _wanted(config: Config) -> str | None:

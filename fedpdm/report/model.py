@@ -13,6 +13,7 @@ from fedpdm.choices import SCALINGS
 from fedpdm.choices.words import PRIVATE_BASIS
 from fedpdm.data.features import (
     basis_of,
+    directions_in,
     make_map,
     map_name,
     options_of,
@@ -142,7 +143,7 @@ def _features_sentence(run: Run, names: Sequence[str]) -> str:
     data = run.config.data
     if data.basis != PRIVATE_BASIS:
         return _public_sentence(run, names)
-    size = min(data.basis_size, len(names))
+    size = min(directions_in(data), len(names))
     return f"{_public_sentence(run, names)} Trained on {size} directions of their noised second moment."
 
 

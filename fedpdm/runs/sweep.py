@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedpdm.choices import METRICS
-from fedpdm.config import Config, digest, validate
+from fedpdm.config import Config, digest
 from fedpdm.data import Federation
-from fedpdm.data.prepare import build_federation
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.engines.simulation.measures import figure_name
 from fedpdm.engines.simulation.simulation import Simulation
@@ -19,6 +18,7 @@ from fedpdm.errors import ConfigError, DivergedError
 from fedpdm.runs.cluster import each, last_few
 from fedpdm.runs.evaluation import figures_of
 from fedpdm.runs.integrity import CHECKSUM
+from fedpdm.setup.directions import federate
 
 __all__ = ["Result", "figure_keys", "run_sweep", "stored_results"]
 
@@ -100,8 +100,7 @@ def _group(config: Config) -> str:
 
 @last_few(1)
 def _simulation(config: Config) -> Simulation:
-    data = _data_key(config)
-    return build_simulation(config, _federation(data, data))
+    return build_simulation(config, _federation(_data_key(config), config))
 
 
 def _run(config: Config) -> Result:
@@ -150,20 +149,16 @@ def _figures(simulation: Simulation) -> dict[str, float | None]:
 
 def _data_key(config: Config) -> str:
     """Return the settings that determine a federation."""
-    sound = config.privacy.mechanism == "sound"
-    return json.dumps(
-        [config.data.model_dump(), sound, config.problem.loss], sort_keys=True
-    )  # the loss names the kind of label
+    known = [config.data.model_dump(), config.privacy.mechanism, config.problem.loss]  # the loss names the kind of label
+    if config.data.basis != "none" and config.data.basis_size == "auto":
+        known += [config.privacy.model_dump(), config.cohorts.model_dump()]
+    return json.dumps(known, sort_keys=True)
 
 
 @last_few(2)
-def _federation(key: str) -> Federation:
-    data, sound, loss = json.loads(key)
-    privacy = {"mechanism": "sound", "epsilon": 1.0} if sound else {}
-    participants = {"participants": min(30, data["clients"])}
-    return build_federation(
-        validate({"data": data, "privacy": privacy, "rounds": participants, "problem": {"loss": loss}}), progress=False
-    )
+def _federation(config: Config) -> Federation:
+    plain = config.metrics.model_copy(update={"threshold": None})  # then no rows are set apart
+    return federate(config.model_copy(update={"metrics": plain}), progress=False)
 
 
 def stored_results(store: Path) -> dict[str, Result]:

@@ -17,7 +17,6 @@ from fedpdm.config import Config, digest, load_config
 from fedpdm.data.datasets import DATASETS
 from fedpdm.data.encoders import with_encoder_pinned
 from fedpdm.data.federation import Federation
-from fedpdm.data.prepare import build_federation
 from fedpdm.engines.simulation.build import resolved_simulation
 from fedpdm.engines.simulation.hosts import is_first, meet, require_same
 from fedpdm.engines.simulation.simulation import Simulation
@@ -37,6 +36,7 @@ from fedpdm.runs.tracking import check_trackers, open_trackers
 from fedpdm.setup.band import sums_warning
 from fedpdm.setup.build import LossFactory
 from fedpdm.setup.defaults import warning
+from fedpdm.setup.directions import federate
 from fedpdm.setup.resolve import resolve
 
 __all__ = ["OnRows", "new_run_path", "run", "train"]
@@ -103,7 +103,7 @@ def _trained(
     RunFolder.check_free(path)
     chosen = with_encoder_pinned(chosen)
     if federation is None:
-        federation = build_federation(chosen, data_dir, progress=progress)
+        federation = federate(chosen, data_dir, progress=progress)
     chosen = resolve(chosen, federation)
     for said in filter(None, (warning(chosen, federation), sums_warning(chosen)) if progress else ()):
         print(f"fedpdm: {said}", file=sys.stderr)
@@ -154,7 +154,7 @@ def _resumed(
         if folder.summary():
             return read_run(path)
         if federation is None:
-            federation = build_federation(config, data_dir, progress=progress)
+            federation = federate(config, data_dir, progress=progress)
         return _watched(config, folder, build(config, federation, path), progress, trackers)
 
 

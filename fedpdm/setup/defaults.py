@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedpdm.config import Config
+from fedpdm.data.features import DIRECTION
 from fedpdm.data.federation import Federation
 from fedpdm.data.schema import Cost
 from fedpdm.privacy.accounting import gdp_mu
@@ -14,11 +15,13 @@ from fedpdm.setup.budget import after_schema
 from fedpdm.setup.build import loss_factory
 from fedpdm.setup.shares import precisions
 
-__all__ = ["Sizes", "by_rule", "number_clip", "signal", "rule", "sizes_of", "verdict", "warning", "weighed"]
+__all__ = ["Sizes", "by_rule", "in_cohorts", "number_clip", "signal", "rule", "sizes_of", "verdict", "warning", "weighed"]
 
 # Chosen on made-up tables: docs/defaults.md
 TRAVEL_PER_SIGNAL, LEAST_TRAVEL, MOST_TRAVEL = 10.0, 100.0, 1000.0
 STEP, LEAST_ROUNDS, MOST_ROUNDS = 4.0, 25, 250
+# Behind a public basis the travel is A (`fedpdm.setup.directions`): chosen on made-up images, docs/features.md
+MOST_BASED_TRAVEL, BASED_STEP, MOST_BASED_ROUNDS = 4000.0, 40.0, 100
 CLIP = 0.7  # of the loss's own bound
 SHRINK, SHRINK_FROM = (
     0.85,
@@ -37,6 +40,7 @@ class Sizes(NamedTuple):
     rows: np.ndarray
     features: int
     classes: int = 2
+    based: bool = False  # whether the features are directions of a public basis, of which the first ones matter most
 
 
 def sizes_of(federation: Federation) -> Sizes:
@@ -52,7 +56,8 @@ def sizes_of(federation: Federation) -> Sizes:
     Sizes
         The sizes.
     """
-    return Sizes(federation.slots.astype(float), federation.features.shape[2], federation.classes)
+    based = federation.feature_names[0].startswith(DIRECTION)
+    return Sizes(federation.slots.astype(float), federation.features.shape[2], federation.classes, based)
 
 
 def signal(sizes: Sizes, epsilon: float, delta: float, relation: str = "add-remove", clients_per_unit: int = 1) -> float:
@@ -81,7 +86,7 @@ def signal(sizes: Sizes, epsilon: float, delta: float, relation: str = "add-remo
     return mu / (math.sqrt(float((weights**2 / sizes.rows**2).sum())) * sizes.features)
 
 
-def rule(found: float, loss: Loss | None = None) -> dict[str, dict[str, Any]]:
+def rule(found: float, loss: Loss | None = None, strength: float | None = None) -> dict[str, dict[str, Any]]:
     """Return the settings for a signal S: the length of all steps together, the number of rounds, and the clip.
 
     Parameters
@@ -90,6 +95,8 @@ def rule(found: float, loss: Loss | None = None) -> dict[str, dict[str, Any]]:
         S.
     loss : Loss, optional
         The loss, with its natural bound; default: softmax. Steps are shorter for a loss with more curvature.
+    strength : float, optional
+        A of `fedpdm.setup.directions`, if the features are directions of a public basis.
 
     Returns
     -------
@@ -97,8 +104,12 @@ def rule(found: float, loss: Loss | None = None) -> dict[str, dict[str, Any]]:
         Values by section and key.
     """
     loss = loss or softmax()
-    travel = min(max(TRAVEL_PER_SIGNAL * found, LEAST_TRAVEL), MOST_TRAVEL)
-    rounds = min(max(math.ceil(travel / STEP), LEAST_ROUNDS), MOST_ROUNDS)
+    if strength is None:
+        travel = min(max(TRAVEL_PER_SIGNAL * found, LEAST_TRAVEL), MOST_TRAVEL)
+        rounds = min(max(math.ceil(travel / STEP), LEAST_ROUNDS), MOST_ROUNDS)
+    else:
+        travel = min(strength, MOST_BASED_TRAVEL)
+        rounds = min(max(math.ceil(travel / BASED_STEP), LEAST_ROUNDS), MOST_BASED_ROUNDS)
     step = float(f"{travel / rounds * min(1.0, 0.5 / loss.smoothness(1.0)):.4g}")
     shrink = SHRINK if found >= SHRINK_FROM and loss.target == "classes" else 1.0
     return {
@@ -131,9 +142,10 @@ def by_rule(config: Config, sizes: Sizes, cost: Cost | None = None) -> Config:
         return config
     left = after_schema(config, cost).privacy
     assert left.epsilon is not None
-    found = signal(_in_cohorts(config, sizes), left.epsilon, left.delta, left.relation, left.clients_per_unit)
+    found = signal(in_cohorts(config, sizes), left.epsilon, left.delta, left.relation, left.clients_per_unit)
     sections = {}
-    for name, values in rule(found, _bounded_loss(config, found)).items():
+    strength = found * sizes.features if sizes.based else None
+    for name, values in rule(found, _bounded_loss(config, found), strength).items():
         section = getattr(config, name)
         new = {key: value for key, value in values.items() if key not in section.model_fields_set}
         sections[name] = section.model_copy(update=new)
@@ -165,7 +177,7 @@ def number_clip(found: float, target: str = "number") -> float:
     return min(max(NUMBER_CLIP * math.sqrt(found / 50), LEAST_NUMBER_CLIP), MOST_NUMBER_CLIP)
 
 
-def _in_cohorts(config: Config, sizes: Sizes) -> Sizes:
+def in_cohorts(config: Config, sizes: Sizes) -> Sizes:
     """Return the sizes of what adds noise: members of a cohort share theirs, so a cohort counts as one client."""
     if config.privacy.trust != "cohorts":
         return sizes
@@ -226,7 +238,7 @@ def warning(config: Config, federation: Federation) -> str | None:
         return None
     labels = federation.label_counts.sum(axis=0)
     rarest = float(labels.min() / labels.sum()) if len(labels) else None
-    sizes = _in_cohorts(config, sizes_of(federation))
+    sizes = in_cohorts(config, sizes_of(federation))
     mapped, schema = config.data.features != "raw", federation.schema
     units = "persons" if schema and schema.unit_column else "rows"
     return verdict(sizes, p.epsilon, p.delta, p.relation, rarest, p.clients_per_unit, mapped, units)

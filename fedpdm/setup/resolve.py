@@ -1,12 +1,15 @@
 """Settings as they run: every number that depends on the data is filled in, once, before anything is built."""
 
 from fedpdm.choices import LOSSES, spelled
+from fedpdm.choices.words import PRIVATE_BASIS
 from fedpdm.config import Config
+from fedpdm.data.features import DIRECTION
 from fedpdm.data.federation import Federation
 from fedpdm.errors import ConfigError
 from fedpdm.setup.defaults import by_rule, sizes_of
+from fedpdm.setup.directions import PRIVATE_DIRECTIONS
 
-__all__ = ["resolve", "with_loss"]
+__all__ = ["directions_of_federation", "resolve", "with_loss"]
 
 
 def resolve(config: Config, federation: Federation | None = None) -> Config:
@@ -40,8 +43,32 @@ def resolve(config: Config, federation: Federation | None = None) -> Config:
     config = config.model_copy(update={"data": data, "rounds": rounds})
     if federation is None:
         return config
+    config = directions_of_federation(config, federation)
     cost = federation.schema.cost if federation.schema else None
     return by_rule(with_loss(config, federation.kind), sizes_of(federation), cost)
+
+
+def directions_of_federation(config: Config, federation: Federation) -> Config:
+    """Replace data.basis_size="auto" by the number of directions that the clients' rows have, or are going to have.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+    federation : Federation
+        The clients' rows after the map, from `fedpdm.setup.directions.federate`.
+
+    Returns
+    -------
+    Config
+        The settings with a number, if there is a basis.
+    """
+    found = sum(name.startswith(DIRECTION) for name in federation.feature_names)
+    if config.data.basis == PRIVATE_BASIS:
+        found = PRIVATE_DIRECTIONS
+    if config.data.basis_size != "auto" or not found:
+        return config
+    return config.model_copy(update={"data": config.data.model_copy(update={"basis_size": found})})
 
 
 AUTO = {"classes": "softmax", "number": "squared", "time": "piecewise-exponential"}

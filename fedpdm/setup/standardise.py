@@ -5,6 +5,7 @@ import numpy as np
 from fedpdm.choices.words import PRIVATE_BASIS
 from fedpdm.config import Config
 from fedpdm.data.directions import Directions
+from fedpdm.data.features import directions_in
 from fedpdm.data.federation import Federation
 from fedpdm.data.ragged import Ragged, real_rows, stacked
 from fedpdm.data.standard import exact_standard
@@ -39,7 +40,7 @@ def standardised(config: Config, federation: Federation) -> Federation:
         return federation
     if config.data.basis == PRIVATE_BASIS:
         width = len(federation.feature_names)
-        return _released(config, federation, basis_release(width, 1.0, min(config.data.basis_size, width)))
+        return _released(config, federation, basis_release(width, 1.0, min(directions_in(config.data), width)))
     if not config.data.standardise:
         return federation
     if config.privacy.mechanism == "none":

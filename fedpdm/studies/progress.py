@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from rich.console import Console
 
 from fedpdm.config import Config
+from fedpdm.data.basis import MOST
 from fedpdm.runs.cluster import Timing, last_timing
 from fedpdm.runs.progress import PLAIN_SECONDS
 
@@ -67,7 +68,7 @@ def work_of(config: Config) -> float:
     data, local = config.data, config.local
     examples, width = SHAPES.get(data.name, OTHER_SHAPE)
     if data.basis != "none":
-        width = data.basis_size
+        width = MOST if data.basis_size == "auto" else data.basis_size
     elif data.features == "scattering":
         width = SCATTERED
     rows = local.batch_size or examples / data.clients

@@ -14,14 +14,15 @@ from fedpdm.config import to_toml as config_toml
 from fedpdm.config.conditions import TABLE_KEYS
 from fedpdm.data.datasets import DATASETS
 from fedpdm.data.encoders import add_encoder, encoder_file, encoder_of, with_encoder_pinned
-from fedpdm.data.features import options_of
+from fedpdm.data.features import directions_in, has_public_basis, options_of
 from fedpdm.data.schema import Schema, read_schema, to_toml
 from fedpdm.engines.flower.job import Evaluation, Job, job_toml, make_job, read_job
 from fedpdm.engines.flower.job_schema import check_table
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.runs.folder import RunFolder, atomic_write
 from fedpdm.setup.defaults import Sizes, by_rule
-from fedpdm.setup.resolve import with_loss
+from fedpdm.setup.directions import with_directions
+from fedpdm.setup.resolve import directions_of_federation, with_loss
 from fedpdm.version import __version__
 
 __all__ = ["Arrays", "job_from", "policy_for", "write_job", "write_app", "POLICY"]
@@ -124,7 +125,9 @@ def job_from(
             "(--slots 500,80,1200), which lets small ones have less noise."
         )
     others["client_slots"] = list(slots) if len(slots) > 1 else []
+    each = np.array(slots if len(slots) > 1 else [slots[0]] * config.data.clients, float)
     if table is None and arrays is not None:
+        config = with_directions(config, each, len(arrays.classes), arrays.features)
         return make_job(_for_nodes(config), max(slots), *arrays, **others)
     if table is None:
         raise ConfigError(
@@ -136,11 +139,19 @@ def job_from(
         raise ConfigError(f"The schema names the unit {table.unit_column!r}: say how many rows of one count, --unit-rows 10.")
     plain = Schema.model_validate(table.model_dump() | {"client": None, "columns": _without_client(table)})
     config = with_loss(config, plain.target.kind if plain.target else "classes")
-    each = slots if len(slots) > 1 else [slots[0]] * config.data.clients
-    sizes = Sizes(np.array(each, float), len(plain.feature_names), len(plain.outputs))
+    config = with_directions(config, each, len(plain.outputs), plain.feature_names)
+    sizes = _sizes(config, each, plain)
     rows = plain.target.bands if plain.target and plain.target.event else unit_rows or 1
     others |= {"unit_rows": rows, "table": plain.model_dump()}
     return make_job(_for_nodes(by_rule(config, sizes)), max(slots), plain.outputs, plain.feature_names, **others)
+
+
+def _sizes(config: Config, slots: np.ndarray, table: Schema) -> Sizes:
+    """Return the public sizes for the rule: behind a basis the features are its directions."""
+    classes, columns = len(table.outputs), len(table.feature_names)
+    if has_public_basis(config.data, table.feature_names):
+        return Sizes(slots, directions_in(config.data) + 1, classes, based=True)
+    return Sizes(slots, columns, classes)
 
 
 def _read_source(source: str, settings: list[str]) -> tuple[Config, Schema | None]:
@@ -176,10 +187,11 @@ def _for_nodes(config: Config) -> Config:
 
 def _known_job(config: Config, slots: Sequence[int] | None, data_dir: Path | None, others: dict[str, Any]) -> Job:
     from fedpdm.data.datasets import load_dataset
-    from fedpdm.data.prepare import build_federation
+    from fedpdm.setup.directions import federate
 
     config = with_loss(config, "classes")
-    known = build_federation(config, data_dir, progress=False)
+    known = federate(config, data_dir, progress=False)
+    config = directions_of_federation(config, known)
     features = load_dataset(config.data.name, data_dir=data_dir, progress=False).feature_names
     if slots and len(slots) > 1:
         others |= {"client_slots": list(slots)}

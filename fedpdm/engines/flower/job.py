@@ -21,7 +21,7 @@ from fedpdm.config import Config, Section
 from fedpdm.config.keys import dotted
 from fedpdm.data.basis_files import is_pinned
 from fedpdm.data.encoders import encoder_of
-from fedpdm.data.features import make_map, options_of
+from fedpdm.data.features import directions_in, has_public_basis, make_map, options_of
 from fedpdm.data.schema import Schema
 from fedpdm.engines.flower.job_evaluation import Evaluation
 from fedpdm.engines.flower.job_schema import digest_of
@@ -87,6 +87,8 @@ class Job(Section):
             raise ValueError("one class stands for a number, whose bounds are in [table.target]: there must be both or neither")
         if self.kind == "time" and self.settings.privacy.trust == "cohorts":
             raise ValueError('a time to an event is not for deployed cohorts yet: set privacy.trust="local"')
+        if has_public_basis(self.settings.data, self.features) or basis == PRIVATE_BASIS:
+            directions_in(self.settings.data)
         if self.settings.problem.loss == "auto":
             raise ValueError("problem.loss=auto is for simulation: a job names its loss")
         with_loss(self.settings, self.kind)
@@ -211,14 +213,15 @@ class Job(Section):
         if data.features == "onnx":  # its own width is known when its file is read, which a policy must allow first
             return len(self.features)
         if data.features != "raw" and data.basis != "none":
-            return max(data.basis_size + 1, len(self.features))
+            size = directions_in(data) if has_public_basis(data, self.features) else 0
+            return max(size + 1, len(self.features))
         return len(self.feature_names)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Classes and columns of the model in training: from the job, never from a node."""
         data = self.settings.data
-        return len(self.classes), min(self.width, data.basis_size) if data.basis == PRIVATE_BASIS else self.width
+        return len(self.classes), min(self.width, directions_in(data)) if data.basis == PRIVATE_BASIS else self.width
 
     @cached_property
     def first_release(self) -> FirstRelease | None:

@@ -58,7 +58,7 @@ def check_bounds(config: Config) -> None:
     for key, (least, most) in BOUNDS.items():
         section, _, name = key.partition(".")
         value = getattr(getattr(config, section), name, None)  # options of other choices are missing
-        if value is not None and not least <= value <= most:
+        if value is not None and not isinstance(value, str) and not least <= value <= most:
             raise ConfigError(f"{key}={value!r:.40} is out of bounds: a deployment takes {least:g} to {most:g}.")
 
 
