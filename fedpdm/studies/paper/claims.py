@@ -5,10 +5,10 @@ it is below, "no difference" when it reaches zero and lies within the margin, el
 accuracy; for a trend, half a point from the first setting to the last. Effects that are no accuracies have no margin. The
 verdict "no difference" was added when the results with five seeds were known.
 
-With seeds until decided there is a second check, for claims about accuracies that the first leaves undecided: the same effect
-on the mean accuracy over the last quarter of the measured rounds. One accuracy on a curve that jumps says little; their mean says
-more, about a slightly other thing. It was added when 16 verdicts of the first check were still open, before any of its own
-results was computed. It has the same looks, and its own 5 % of error: a claim that it decides is wrong in at most 10 %.
+With seeds until decided there is a second check, for claims about accuracies that the first leaves undecided: the same
+effect on the mean accuracy over the last quarter of the measured rounds. One accuracy on a curve that jumps says little; their
+mean says more, about a slightly different thing. It was added when 16 claims were undecided by the first check, before any of
+its own results was computed. It has the same looks, and its own 5 % of error: a claim that it decides is wrong in at most 10 %.
 
 One check was changed after a trial: P4 asked for equal bits, until models on digits differed by 1e-8; now it allows rounding.
 """
