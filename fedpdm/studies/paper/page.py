@@ -58,8 +58,8 @@ class Provenance(NamedTuple):
                 f"- Looks at {looks} seeds, for the claims that are still undecided. With a probability of at least",
                 f"  {1 - self.rule.error:.0%} all intervals of a claim contain its effect; else its verdict may be wrong.",
                 "- Second check: accuracy claims that the last model leaves undecided are judged by the mean accuracy over the",
-                f"  last quarter of the rounds, with {self.rule.error:.0%} of error of its own: see [our reading of the paper]"
-                "(../../reading-the-paper.md#seeds-until-a-claim-is-decided).",
+                f"  last quarter of the rounds, with {self.rule.error:.0%} of error of its own:",
+                "  [why and when it was added](../../reading-the-paper.md#seeds-until-a-claim-is-decided).",
             ]
         else:
             lines.append(f"- {self.seeds} seed{'s' if self.seeds > 1 else ''}; intervals are 95 % Student t intervals.")
