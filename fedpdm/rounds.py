@@ -20,7 +20,6 @@ from fedpdm.algorithms.local import Examples, LocalInfo, LocalPlan, solve, step_
 from fedpdm.compression.links import Links, Packed, pack, select
 from fedpdm.privacy.band import Band
 from fedpdm.privacy.mechanism import Mechanism, Release, Released, no_privacy
-from fedpdm.problem import penalties
 from fedpdm.problem.losses import restricted
 from fedpdm.problem.objective import Problem, concave_gradient
 
@@ -384,7 +383,10 @@ def server_round(setup: Setup, server_state: Any, broadcast: Broadcast, reports:
     pytree
         The server's next state; its `x0` is the next global model.
     """
-    penalty = penalties.none() if setup.problem.penalty_by == "subgradient" else setup.problem.penalty
+    whole = setup.problem.penalty
+    # The prox of step 0 changes nothing. So runs whose clients take subgradients share the program of the others.
+    share = 1.0 if setup.problem.penalty_by == "prox" else 0.0
+    penalty = whole._replace(prox=lambda x, step: whole.prox(x, share * step))
     answer = setup.algorithm.server_update(server_state._replace(x0=broadcast.x0), reports, penalty)
     heard = jnp.any(reports.present)
     if setup.links.holds:

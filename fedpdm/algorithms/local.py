@@ -113,7 +113,7 @@ def _native_serves(problem: Problem, plan: LocalPlan, key: Array, dtype: Any, *h
         and 0 < plan.batch_size <= SMALL_BATCH
         and plan.solver == "steps"
         and not plan.linearised
-        and problem.penalty_by == "prox"
+        and (problem.penalty_by == "prox" or problem.penalty.lasso is not None)
         and all(hook is None for hook in hooks)
         and dtype == jnp.float32
         and str(jax.random.key_impl(key)) == "threefry2x32"
@@ -260,7 +260,9 @@ def _solve_natively(
 
     known = problem.loss.native
     assert known is not None
-    numbers = Numbers(weight, step_size, problem.beta, known.clip, plan.batch_clip, plan.tolerance)
+    lasso = problem.penalty.lasso if problem.penalty_by == "subgradient" else 0.0
+    assert lasso is not None
+    numbers = Numbers(weight, step_size, problem.beta, known.clip, plan.batch_clip, plan.tolerance, lasso)
     x, steps = linear_steps(
         (known.name, plan.steps, plan.batch_size),
         numbers,

@@ -55,6 +55,7 @@ class Numbers(NamedTuple):
     loss_clip: Array | float
     batch_clip: Array | float
     tolerance: Array | float
+    lasso: Array | float  # times the signs of x: the subgradient of an L1 penalty
 
 
 @njit
@@ -171,27 +172,42 @@ def _pull(
                 _add(target[k], factor * slopes[j, k], features[row])
 
 
+@njit(error_model="numpy")
+def _sign(x: np.float32) -> np.float32:
+    return np.float32(x > 0) - np.float32(x < 0)
+
+
 @njit(fastmath=FAST, error_model="numpy")
-def _drift(x: np.ndarray, fixed: np.ndarray, step_size: np.float32, weight: np.float32, beta: np.float32) -> None:
-    """x - eta (fixed + w x + beta grad of x^2 / (1 + x^2)), in place."""
-    if beta == 0:
+def _drift(
+    x: np.ndarray, fixed: np.ndarray, step_size: np.float32, weight: np.float32, beta: np.float32, lasso: np.float32
+) -> None:
+    """x - eta (fixed + w x + beta grad of x^2 / (1 + x^2) + lasso sign(x)), in place."""
+    if beta == 0 and lasso == 0:
         for i in range(x.shape[0]):
             x[i] -= step_size * (fixed[i] + weight * x[i])
         return
     for i in range(x.shape[0]):
         bend = np.float32(1.0) + x[i] * x[i]
-        x[i] -= step_size * (fixed[i] + weight * x[i] + beta * np.float32(2.0) * x[i] / (bend * bend))
+        pull = lasso * _sign(x[i]) + beta * np.float32(2.0) * x[i] / (bend * bend)
+        x[i] -= step_size * (fixed[i] + weight * x[i] + pull)
 
 
 @njit(fastmath=FAST, error_model="numpy")
 def _move(
-    x: np.ndarray, data: np.ndarray, fixed: np.ndarray, step_size: np.float32, weight: np.float32, beta: np.float32
+    x: np.ndarray,
+    data: np.ndarray,
+    fixed: np.ndarray,
+    step_size: np.float32,
+    weight: np.float32,
+    beta: np.float32,
+    lasso: np.float32,
 ) -> np.float32:
     """The same with the data's gradient; returns the squared norm of the direction."""
     norm = np.float32(0.0)
     for i in range(x.shape[0]):
         bend = np.float32(1.0) + x[i] * x[i]
-        way = data[i] + fixed[i] + weight * x[i] + beta * np.float32(2.0) * x[i] / (bend * bend)
+        pull = lasso * _sign(x[i]) + beta * np.float32(2.0) * x[i] / (bend * bend)
+        way = data[i] + fixed[i] + weight * x[i] + pull
         norm += way * way
         x[i] -= step_size * way
     return norm
@@ -212,7 +228,7 @@ def _client(
     x: np.ndarray,
 ) -> int:
     """All steps of one client, in place in x; returns how many there were."""
-    weight, step_size, beta, loss_clip, batch_clip, tolerance = numbers
+    weight, step_size, beta, loss_clip, batch_clip, tolerance, lasso = numbers
     flat = x.reshape(x.size)
     flat_data = data.reshape(x.size)
     measured = tolerance > 0 or batch_clip > 0
@@ -224,7 +240,7 @@ def _client(
             place = place + 1 if place + 1 < order.shape[0] else 0
         _slopes(kind, loss_clip, x, features, labels, picked, slopes)
         if not measured:
-            _drift(flat, fixed, step_size, weight, beta)
+            _drift(flat, fixed, step_size, weight, beta, lasso)
             _pull(kind, x, -step_size * share, slopes, features, labels, picked)
             continue
         flat_data[:] = 0
@@ -232,7 +248,7 @@ def _client(
         if batch_clip > 0:
             norm = math.sqrt(_dot(flat_data, flat_data))
             flat_data *= np.float32(min(1.0, batch_clip / (norm + 1e-30)))
-        if _move(flat, flat_data, fixed, step_size, weight, beta) <= tolerance and tolerance > 0:
+        if _move(flat, flat_data, fixed, step_size, weight, beta, lasso) <= tolerance and tolerance > 0:
             return step + 1
     return steps
 
@@ -248,7 +264,7 @@ def _solve_one(arguments: np.ndarray, results: np.ndarray, c: int) -> None:
     size = min(max(integers(sizes, (registered,))[client], 1), rows)
     own_features = floats(features, (registered, rows, n))[client]
     own_labels = integers(labels, (registered, rows))[client]
-    start, values = floats(x0, (classes * n,)), floats(numbers, (6,))
+    start, values = floats(x0, (classes * n,)), floats(numbers, (7,))
     given = dimension(linear_terms, 2)  # one for all clients, or one for each
     fixed = floats(linear_terms, (given, classes * n))[min(c, given - 1)] - values[0] * start
     kind, steps, batch = integers(counts, (3,))

@@ -49,6 +49,8 @@ class Penalty(NamedTuple):
     weak_convexity
         The smallest c >= 0 for which h + (c/2) ||.||² is convex: 0 if h is, inf if there is none. The prox is
         single-valued for step < 1/c.
+    lasso
+        λ if h is λ ||x||_1, which `fedpdm.native.linear` knows; None: h is another one.
 
     Examples
     --------
@@ -64,6 +66,7 @@ class Penalty(NamedTuple):
     subdifferential_distance: Callable[[Array, Array], Array]
     convex: bool
     weak_convexity: float
+    lasso: float | None = None
 
 
 def none() -> Penalty:
@@ -94,7 +97,7 @@ def l1(strength: float) -> Penalty:
     ----------
     Robert Tibshirani: Regression shrinkage and selection via the lasso (1996).
     """
-    return elastic_net(strength, mix=1.0)._replace(name="l1")
+    return elastic_net(strength, mix=1.0)._replace(name="l1", lasso=_strength(strength))
 
 
 def l2(strength: float) -> Penalty:
@@ -406,6 +409,7 @@ def scaled(penalty: Penalty, factor: float) -> Penalty:
         prox=lambda x, step: penalty.prox(x, factor * step),
         subdifferential_distance=lambda x, g: factor * penalty.subdifferential_distance(x, g / factor),
         weak_convexity=factor * penalty.weak_convexity,
+        lasso=None if penalty.lasso is None else factor * penalty.lasso,
     )
 
 

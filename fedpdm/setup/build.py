@@ -49,7 +49,10 @@ def build_penalty(config: Config, clients: int) -> Penalty:
     """Make the penalty h on the mean objective: with penalty_scale "sum" it is divided by the number of clients."""
     p = config.problem
     penalty = PENALTIES.row(p.penalty).build(p)
-    return penalties.scaled(penalty, 1 / clients) if p.penalty_scale == "sum" and p.penalty != "none" else penalty
+    if p.penalty == "none":
+        return penalty
+    # Also by 1, so that both scales share one compiled program
+    return penalties.scaled(penalty, 1 / clients if p.penalty_scale == "sum" else 1.0)
 
 
 def build_algorithm(config: Config, metric: Array | None = None) -> Algorithm:

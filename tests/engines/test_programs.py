@@ -1,5 +1,6 @@
 """Programs that differ only in numbers share one executable, with the same results as separate ones."""
 
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -85,6 +86,30 @@ def test_settings_that_differ_in_numbers_compile_once(federation, name):
     again = build_simulation(load_config("plain", [*common, *second]), federation)
     again.advance()
     np.testing.assert_allclose(state.server.x0, again.model, rtol=1e-5, atol=1e-6)
+
+
+LEVELS = [
+    ["local.steps=3", "local.schedule=constant", "problem.penalty_scale=sum", "problem.penalty_by=prox", "rounds.total=4"],
+    ["local.steps=2", "local.schedule=inverse-sqrt", "problem.penalty_scale=sum", "problem.penalty_by=subgradient"],
+    ["local.steps=2", "local.schedule=inverse-sqrt", "problem.penalty_scale=mean", "problem.penalty_by=prox"],
+]
+
+
+def test_readings_of_the_paper_share_their_programs(federation, monkeypatch):
+    """Steps, schedule, place and scale of the penalty are numbers of the program; each run gives what it gives alone."""
+    common = [*SMALL, "problem.loss=logistic", "local.batch_size=4", "problem.gamma=0.5", "local.tolerance=1e-6"]
+    models = []
+    for number, levels in enumerate(LEVELS):
+        simulation = build_simulation(load_config("plain", [*common, "metrics.diagnose_every=0", *levels]), federation)
+        list(simulation.run())
+        assert number == 0 or simulation.compilations == 0, levels
+        models.append(simulation.model)
+    assert all(np.abs(a - b).max() > 1e-3 for a, b in itertools.pairwise(models)), "they are different runs"
+    monkeypatch.setenv("FEDPDM_SHARED_PROGRAMS", "0")
+    for levels, model in zip(LEVELS, models, strict=True):
+        alone = build_simulation(load_config("plain", [*common, "metrics.diagnose_every=0", *levels]), federation)
+        list(alone.run())
+        np.testing.assert_allclose(alone.model, model, rtol=1e-5, atol=1e-6)
 
 
 def _first_call(simulation):

@@ -57,12 +57,25 @@ def test_the_kernel_takes_the_steps_of_the_solver(monkeypatch, loss, clip, plan,
     np.testing.assert_array_equal(native[1], plain[1])
 
 
+@pytest.mark.parametrize("plan", [{}, {"batch_clip": 0.2, "tolerance": 0.3}])
+@pytest.mark.parametrize("scale", [1.0, 0.25])
+def test_the_kernel_takes_subgradients_of_an_l1_penalty(monkeypatch, plan, scale) -> None:
+    penalty = penalties.scaled(penalties.l1(0.4), scale)
+    problem = Problem(LOSSES["logistic"].factory()(1.0), penalty, 0.5, penalty_by="subgradient")
+    native, plain = both_ways(monkeypatch, problem, LocalPlan(9, 4, 0.2, **plan))
+    np.testing.assert_allclose(native[0], plain[0], atol=2e-6)
+    np.testing.assert_array_equal(native[1], plain[1])
+    without, _ = solve_all(problem._replace(penalty_by="prox"), LocalPlan(9, 4, 0.2, **plan))
+    assert np.abs(without - plain[0]).max() > 0.01, "the penalty matters here"
+
+
 @pytest.mark.parametrize("plan", [LocalPlan(5, 0, 0.2), LocalPlan(5, 4, 0.2, linearised=True), LocalPlan(5, 4, 0.2)])
 @pytest.mark.parametrize("change", ["none", "subgradient", "support", "noise", "double"])
 def test_the_kernel_serves_fixed_small_batches_alone(plan, change) -> None:
     """The parts behind the proofs (whole batches, noise in steps, supports, float64) never run in our machine code."""
     by = "subgradient" if change == "subgradient" else "prox"
-    problem = Problem(LOSSES["softmax"].factory()(0.5), penalties.l1(0.1), penalty_by=by)
+    penalty = penalties.elastic_net(0.1) if change == "subgradient" else penalties.l1(0.1)  # of L1 it knows the subgradient
+    problem = Problem(LOSSES["softmax"].factory()(0.5), penalty, penalty_by=by)
     data = random_federation(SIZES)
     support = jnp.ones((3, 5), bool) if change == "support" else None
     if support is not None:

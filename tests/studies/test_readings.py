@@ -36,7 +36,8 @@ def test_our_reading_is_figure_7():
     for panel in PANELS:
         for (_, label, _), config in panel_cells(panel).items():
             if (panel.name, label) in ours:
-                assert digest(ours[panel.name, label]) == digest(config)
+                never = config.metrics.model_copy(update={"diagnose_every": 0})
+                assert digest(ours[panel.name, label]) == digest(config.model_copy(update={"metrics": never}))
 
 
 def test_a_reading_changes_what_it_says():

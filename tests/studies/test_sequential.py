@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedpdm.errors import ConfigError
-from fedpdm.studies.paper.claims import CLAIMS, judge, points_of_claim
+from fedpdm.studies.paper.claims import CLAIMS, LAST_MODEL, LAST_QUARTER, judge, points_of_claim
 from fedpdm.studies.paper.figures import panels
 from fedpdm.studies.paper.page import answer_lines, claims_page
 from fedpdm.studies.paper.remedies import compare_remedies
@@ -107,6 +107,25 @@ def test_seeds_go_to_the_cells_of_open_claims_only():
     assert len(table["fig7c", "FedAvg", None]) < len(table["fig7c", "FedPDM", None])
     again = add_seeds(table, lambda keys, seeds: pytest.fail("all is run"), RULE, show_progress=False)
     assert again == table
+
+
+def test_the_second_check_judges_what_the_last_model_leaves_open():
+    """Accuracies that jump from round to round: the last one says little, the mean of the last quarter more."""
+    random, claim = np.random.default_rng(7), next(c for c in CLAIMS if c.id == "fig7c-fedavg")
+    curves = {"FedPDM": 0.62 + 0.03 * random.standard_normal((20, 20)), "FedAvg": 0.6 + 0.03 * random.standard_normal((20, 20))}
+    table = {
+        ("fig7c", label, None): [{"last": float(own[-1]), "accuracy": own.tolist()} for own in rows]
+        for label, rows in curves.items()
+    }
+    found = judge(claim, table, RULE)
+    assert (found["verdict"], found["judged_by"]) == ("holds", LAST_QUARTER)
+    assert found["effect"] == pytest.approx(np.mean((curves["FedPDM"] - curves["FedAvg"])[: found["seeds"], -5:]), rel=1e-3)
+    only_last = {key: [{"last": r["last"]} for r in results] for key, results in table.items()}
+    found = judge(claim, only_last, RULE)
+    assert (found["verdict"], found["judged_by"]) == ("undecided", LAST_MODEL), "without curves there is the first check alone"
+    lines = claims_page([judge(claim, table, RULE)], [], [], [], [])
+    assert lines[2].startswith("- **Of 1 claims 1 hold** (1 by the second check)")
+    assert any(line.endswith(f"| holds ({LAST_QUARTER}) |") for line in lines)
 
 
 def test_progress_names_open_claims_and_the_expected_time(capsys):

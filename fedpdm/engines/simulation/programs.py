@@ -9,8 +9,10 @@ The module reads and rewrites jaxprs, whose form JAX may change. `FENCE` therefo
 another version, or with FEDPDM_SHARED_PROGRAMS=0, every program is compiled separately: the results are the same.
 """
 
+import hashlib
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -73,15 +75,52 @@ def shared_program(function: Callable[..., Any], args: tuple[Any, ...], donate: 
     def without_numbers(numbers: list[Any], *args: Any) -> Any:
         return jax.tree.unflatten(result, _evaluate(closed, iter(numbers), *jax.tree.leaves(args)))
 
-    jitted = jax.jit(without_numbers, donate_argnums=tuple(i + 1 for i in donate))
-    traced = jitted.trace(numbers, *args)
-    key = (str(traced.jaxpr), donate, jax.tree.structure(args), result)  # the text does not name the types of states
+    key = (_digest(closed), donate, jax.tree.structure(args), result)  # the digest does not name the types of states
     known = key in _compiled
-    executable = _compiled.pop(key) if known else traced.lower().compile()
+    if known:
+        executable = _compiled.pop(key)
+    else:
+        jitted = jax.jit(without_numbers, donate_argnums=tuple(i + 1 for i in donate))
+        executable = jitted.lower(numbers, *args).compile()
     _compiled[key] = executable  # the least recently used one is dropped first
     if len(_compiled) > _MOST:
         del _compiled[next(iter(_compiled))]
     return Program(partial(executable, numbers), time.perf_counter() - began, not known)
+
+
+def _digest(closed: ClosedJaxpr) -> str:
+    """Name a program without its numbers. Programs of one name become the same program when `_evaluate` takes them out."""
+    return hashlib.sha256("\n".join(_outline(closed)).encode()).hexdigest()
+
+
+def _outline(closed: ClosedJaxpr) -> Iterator[str]:
+    """Yield a line per equation, with everything that decides the program but for its numbers."""
+    jaxpr, places = closed.jaxpr, itertools.count()
+    names: dict[Var, str] = {}
+
+    def define(variables: Sequence[Any]) -> str:
+        names.update((v, f"v{next(places)}:{v.aval.str_short(short_dtypes=True)}") for v in variables)
+        return " ".join(names[v] for v in variables)
+
+    def use(atom: Any) -> str:
+        if _is_number(atom):
+            return f"number:{atom.aval.dtype}"
+        return f"{atom.val}:{atom.aval.str_short(short_dtypes=True)}" if isinstance(atom, Literal) else names[atom]
+
+    yield f"{define(jaxpr.constvars)}; {define(jaxpr.invars)}"
+    for eqn in jaxpr.eqns:
+        own = {} if eqn.primitive.name in _INLINED else _without_programs(eqn)
+        yield f"{eqn.primitive.name} {' '.join(map(use, eqn.invars))} {own} -> {define(eqn.outvars)}"
+        for inner in _branches(eqn):
+            yield from _outline(inner)
+    # `_evaluate` leaves numbers that are results as they are
+    yield " ".join(names[atom] if isinstance(atom, Var) else f"{atom.val}:{atom.aval}" for atom in jaxpr.outvars)
+
+
+def _without_programs(eqn: JaxprEqn) -> dict[str, Any]:
+    """Return an equation's parameters; those programs that `_branches` returns are not among them."""
+    inside = ("cond_jaxpr", "body_jaxpr", "branches", "jaxpr", "call_jaxpr") if _branches(eqn) else ()
+    return {name: value for name, value in eqn.params.items() if name not in inside}
 
 
 def _is_number(atom: Any) -> bool:

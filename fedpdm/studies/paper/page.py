@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from fedpdm.runs.folder import _git_commit
+from fedpdm.studies.paper.claims import LAST_QUARTER
 from fedpdm.studies.paper.effects import BASELINES
 from fedpdm.studies.paper.figures import panels
 from fedpdm.studies.paper.remedies import Remedy, remedy_lines
@@ -56,6 +57,9 @@ class Provenance(NamedTuple):
             lines += [
                 f"- Looks at {looks} seeds, for the claims that are still undecided. With a probability of at least",
                 f"  {1 - self.rule.error:.0%} all intervals of a claim contain its effect; else its verdict may be wrong.",
+                "- Second check: accuracy claims that the last model leaves undecided are judged by the mean accuracy over the",
+                f"  last quarter of the rounds, with {self.rule.error:.0%} of error of its own:",
+                "  [why and when it was added](../../reading-the-paper.md#seeds-until-a-claim-is-decided).",
             ]
         else:
             lines.append(f"- {self.seeds} seed{'s' if self.seeds > 1 else ''}; intervals are 95 % Student t intervals.")
@@ -119,7 +123,10 @@ def answer_lines(claims: Claims, remedies: Sequence[Remedy]) -> list[str]:
     list of str
         A list in Markdown, one item per line.
     """
-    lines = [f"- **Of {len(claims)} claims {_counted(claims)}**, in [our reading of the paper](../../reading-the-paper.md)."]
+    second = sum(claim.get("judged_by") == LAST_QUARTER for claim in claims)
+    how = f" ({second} by the second check)" if second else ""
+    reading = "[our reading of the paper](../../reading-the-paper.md)"
+    lines = [f"- **Of {len(claims)} claims {_counted(claims)}**{how}, in {reading}."]
     for groups in (("fig2", "fig3"), ("fig4",), ("fig5", "fig6"), ("fig7",), ("fig8",), (PROPERTIES,)):
         own = [claim for claim in claims if _group(claim) in groups]
         if own:
@@ -203,4 +210,5 @@ def _line(claim: dict[str, Any]) -> str:
     interval = f"{limits[0]:g} to {limits[1]:g}" if limits else "one seed"
     check = claim["check"].replace("|", "\\|")
     name = f'<a id="{claim["id"]}"></a>{claim["id"]}'
-    return f"| {name} | {claim['claim']} | {check} | {claim['effect']:g} | {interval} | {claim['seeds']} | {claim['verdict']} |"
+    verdict = claim["verdict"] + (f" ({LAST_QUARTER})" if claim.get("judged_by") == LAST_QUARTER else "")
+    return f"| {name} | {claim['claim']} | {check} | {claim['effect']:g} | {interval} | {claim['seeds']} | {verdict} |"

@@ -24,9 +24,9 @@ from fedpdm.studies.paper.effects.costs import (
     half_of_two_vectors,
     sparser,
 )
-from fedpdm.studies.paper.effects.table import Effect, FirstSeeds, MissingCellError, Table
+from fedpdm.studies.paper.effects.table import Effect, FirstSeeds, LastQuarter, MissingCellError, Table
 
-__all__ = ["Table", "Effect", "FirstSeeds", "MissingCellError", "BASELINES", "TOLERANCE", "ROUNDING", "FIT"]
+__all__ = ["Table", "Effect", "FirstSeeds", "LastQuarter", "MissingCellError", "BASELINES", "TOLERANCE", "ROUNDING"]
 __all__ += ["over_curves", "over_points", "difference", "more_sensitive", "top_k_gap", "rises", "noise_costs", "more_robust"]
 __all__ += ["element_wise", "cost_falls", "cost_ratio", "half_of_two_vectors", "sparser", "exact", "fit_quality"]
-__all__ += ["falls_like_one_over_t"]
+__all__ += ["falls_like_one_over_t", "FIT"]

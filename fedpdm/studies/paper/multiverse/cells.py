@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from fedpdm.choices import ALGORITHMS
 from fedpdm.config import Config, load_config
 from fedpdm.studies.compare import POINTS
-from fedpdm.studies.paper.figures import SELDOM, Panel, panels
+from fedpdm.studies.paper.figures import Panel, panels
 from fedpdm.studies.paper.multiverse.factors import FACTORS, Reading
 
 __all__ = ["PANELS", "reading_cells", "noise_ratio"]
 
 PANELS: tuple[Panel, ...] = tuple(panel for panel in panels() if panel.figure == "fig7")
+UNDIAGNOSED = "metrics.diagnose_every=0"  # objective and stationarity read all training data, and no answer needs them
 NAMES = {row.title: name for name, row in ALGORITHMS.items()}
 
 
@@ -34,7 +35,7 @@ def reading_cells(reading: Reading, extra: Sequence[str] = ()) -> dict[tuple[str
         for curve in panel.curves:
             own = [*panel.settings, *curve.settings, *_settings(reading, NAMES[curve.label], _noised(panel)), *extra]
             rounds = load_config(panel.preset, own).rounds.total
-            config = load_config(panel.preset, [*own, f"metrics.evaluate_every={max(1, rounds // POINTS)}", SELDOM])
+            config = load_config(panel.preset, [*own, f"metrics.evaluate_every={max(1, rounds // POINTS)}", UNDIAGNOSED])
             result[panel.name, curve.label] = _with_epsilon(config, reading)
     return result
 

@@ -3,8 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fedpdm.metrics.intervals import share
+from fedpdm.runs.folder import _git_commit
 from fedpdm.studies.paper.multiverse.analysis import (
     HEADLINES,
+    Headline,
     Specification,
     best_specification,
     changes,
@@ -14,6 +17,7 @@ from fedpdm.studies.paper.multiverse.analysis import (
     share_held,
 )
 from fedpdm.studies.paper.multiverse.cells import PANELS
+from fedpdm.studies.paper.multiverse.design import SIZE
 from fedpdm.studies.paper.multiverse.factors import FACTORS, TESTED
 from fedpdm.studies.sequential import MARGIN
 
@@ -22,7 +26,9 @@ __all__ = ["readings_page"]
 TITLES = {factor.name: factor.title for factor in FACTORS} | {"tested": "which model is tested"}
 
 
-def readings_page(found: Sequence[Specification], entries: Sequence[Mapping[str, Any]], seeds: int, quick: bool) -> list[str]:
+def readings_page(
+    found: Sequence[Specification], entries: Sequence[Mapping[str, Any]], seeds: int, quick: bool, seconds: float = 0.0
+) -> list[str]:
     """Make the page of the readings.
 
     Parameters
@@ -35,6 +41,8 @@ def readings_page(found: Sequence[Specification], entries: Sequence[Mapping[str,
         Seeds of each cell.
     quick : bool
         The small version.
+    seconds : float
+        Of all cells' training.
 
     Returns
     -------
@@ -43,13 +51,19 @@ def readings_page(found: Sequence[Specification], entries: Sequence[Mapping[str,
     """
     readings = len({one.number for one in found})
     note = ["QUICK: three readings of five rounds. It measures nothing.", ""] if quick else []
+    which = f"{readings}" if readings == SIZE else f"The first {readings} of {SIZE}"
     return [
         "# The claims under many readings of the paper",
         "",
         *note,
-        f"{readings} readings of the paper's silent places, each with the last model and with the tail average, were run on",
-        f"the four panels of Figure 7 with {seeds} seeds. `fedpdm/studies/paper/multiverse/design.csv` fixed them before.",
-        "A claim holds in a reading if the mean over the seeds says so; a single reading is not a test.",
+        f"{which} readings of the paper's silent places, each with the last model and with the tail average, were run on the",
+        f"four panels of Figure 7, seeds per cell: {seeds}. `fedpdm/studies/paper/multiverse/design.csv` fixed",
+        "them, and their order, which is random, before any was run. A claim holds in a reading if the mean over the seeds",
+        "says so; a single reading is not a test.",
+        "",
+        f"- Command: `fedpdm reproduce readings --seeds {seeds}{'' if readings == SIZE else f' --first {readings}'}`",
+        f"- Commit: {_git_commit() or 'unknown'}",
+        f"- Training alone, of all cells: {seconds:.0f} s.",
         "",
         "![Specification curve](readings.png)",
         "",
@@ -68,13 +82,20 @@ def readings_page(found: Sequence[Specification], entries: Sequence[Mapping[str,
 def _shares(found: Sequence[Specification], entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "## In which share of the readings each claim holds"
     yield ""
+    yield "In brackets is the 95 % interval (Wilson) for all combinations of levels, of which these are a sample."
+    yield ""
     yield f"| claim | all | {' | '.join(TESTED)} | decides most |"
     yield "|---|---|" + "---|" * (len(TESTED) + 1)
     for headline, entry in zip(HEADLINES, entries, strict=True):
-        split = [share_held(headline, [one for one in found if one.levels["tested"] == name]) for name in TESTED]
-        shares = " | ".join(f"{share:.0%}" for share in split)
+        shares = " | ".join(_share(headline, [one for one in found if one.levels["tested"] == name]) for name in TESTED)
         first = entry["decides"]
         yield f"| {headline.text} | {entry['effect']:.0%} | {shares} | {TITLES[first]} ({entry['explained'][first]:.0%}) |"
+
+
+def _share(headline: Headline, found: Sequence[Specification]) -> str:
+    value = share_held(headline, found)
+    limits = share(value * len(found), len(found))
+    return f"{value:.0%} ({limits.low:.0%} to {limits.high:.0%})"
 
 
 def _deciding(found: Sequence[Specification], entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:

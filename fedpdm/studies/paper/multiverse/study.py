@@ -58,7 +58,8 @@ def run_readings(
     design = read_design()[: QUICK_READINGS if quick else first]
     results = _run(design, seeds, folder / STORE, QUICK if quick else (), show_progress)
     found = [one for number, reading in enumerate(design) for one in specifications_of(number, reading, results[number])]
-    return write_readings(found, folder, seeds, quick)
+    seconds = sum(result.get("seconds", 0.0) for cells in results for own in cells.values() for result in own)
+    return write_readings(found, folder, seeds, quick, seconds)
 
 
 def _run(design: Sequence[Reading], seeds: int, store: Path, extra: Sequence[str], show_progress: bool) -> list[Cells]:
@@ -119,7 +120,9 @@ def specifications_of(number: int, reading: Reading, cells: Cells) -> list[Speci
     ]
 
 
-def write_readings(found: Sequence[Specification], folder: Path, seeds: int, quick: bool) -> list[dict[str, Any]]:
+def write_readings(
+    found: Sequence[Specification], folder: Path, seeds: int, quick: bool, seconds: float = 0.0
+) -> list[dict[str, Any]]:
     """Write the table, the shares, the specification curve and the page.
 
     Parameters
@@ -132,6 +135,8 @@ def write_readings(found: Sequence[Specification], folder: Path, seeds: int, qui
         Seeds of each cell.
     quick : bool
         The small version.
+    seconds : float
+        Of all cells' training.
 
     Returns
     -------
@@ -161,6 +166,6 @@ def write_readings(found: Sequence[Specification], folder: Path, seeds: int, qui
         )
     atomic_write(folder / "readings.json", (json.dumps(entries, indent=2) + "\n").encode())
     draw_curve(found, folder / "readings")
-    text = "\n".join(readings_page(found, entries, seeds, quick)) + "\n"
+    text = "\n".join(readings_page(found, entries, seeds, quick, seconds)) + "\n"
     atomic_write(folder / "readings.md", text.encode())
     return entries
