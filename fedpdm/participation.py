@@ -154,7 +154,8 @@ def cohort_roster(sampling: str, *, size: int, fixed: bool, participants: int, c
         chosen = roster(sampling, clients=len(table), participants=min(count, len(table)), seed=seed, **how)
         return [(table[who].ravel(), (real[who] & here[:, None]).ravel()) for who, here in chosen]
     result = []
-    for who, here in roster(sampling, clients=clients, participants=count * size, seed=seed, **how):
-        table, real = deal_cohorts(np.arange(len(who)), size)
+    for t, (who, here) in enumerate(roster(sampling, clients=clients, participants=count * size, seed=seed, **how)):
+        # an order of their own: where all clients take part in every round, they would meet the same ones again and again
+        table, real = deal_cohorts(np.random.default_rng([seed, COHORT_STREAM, t]).permutation(len(who)), size)
         result.append((who[table].ravel(), (here[table] & real).ravel()))
     return result

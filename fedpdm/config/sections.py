@@ -250,6 +250,10 @@ class CohortsSection(Section):
     members: Literal["fixed", "new"] = Field(
         default="fixed", description='"fixed": a cohort keeps its members and state; "new": made anew in every round'
     )
+    compare: bool = Field(
+        default=False,
+        description="refuse sums that the round's other sums contradict; with new members, leave out who is in many of them",
+    )
     budget: Literal["sum", "own-share"] = Field(
         default="sum", description="privacy.epsilon is for the sum, or for a member's own share of the noise alone"
     )

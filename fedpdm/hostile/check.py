@@ -16,7 +16,7 @@ from fedpdm.problem.local_plan import step_size_at
 from fedpdm.problem.objective import concave_gradient
 from fedpdm.rounds import Setup, travel_at
 
-__all__ = ["STRIKES", "Verdict", "check_message", "next_state", "public_point", "reason"]
+__all__ = ["STRIKES", "Verdict", "check_message", "data_part", "next_state", "public_point", "reason"]
 
 STRIKES = 3  # refusals after which a client is left out: an honest one gets there once in 10^18 tries
 FLOAT32 = 1e-5  # relative error of the vectors that are subtracted
@@ -98,6 +98,29 @@ def public_point(setup: Setup, band: Band, round_index: Any, broadcast: Broadcas
         return x0 - travel_at(setup, round_index, band.steps) * direction(x0)
     step = step_size_at(setup.local, round_index)
     return jax.lax.fori_loop(0, band.steps, lambda _, x: x - step * (direction(x) + algorithm.weight * (x - x0)), x0)
+
+
+def data_part(
+    setup: Setup, band: Band, round_index: Any, broadcast: Broadcast, state: Any, message: Any, support: Array | None
+) -> Array:
+    """How far, and in which direction, a released solution is from its public point: what the rows did, plus noise.
+
+    Parameters
+    ----------
+    setup, band, round_index, broadcast, state, support
+        As in `public_point`.
+    message : tree
+        What arrived.
+
+    Returns
+    -------
+    Array
+        The difference, zero outside the support.
+    """
+    solution = setup.algorithm.solution
+    assert solution is not None
+    away = solution(message, state, broadcast) - public_point(setup, band, round_index, broadcast, state, support)
+    return away if support is None else jnp.where(support, away, 0.0)
 
 
 def check_message(

@@ -47,6 +47,8 @@ class Band(NamedTuple):
         See above.
     shares : tuple of float and int, optional
         Where the message is that of a cohort: the noise multiplier of its sum, and the shares that it counts on.
+    compared : bool
+        Whether the sums of a round are also held against each other (`fedpdm.hostile.comparing`).
     """
 
     mode: str
@@ -56,6 +58,7 @@ class Band(NamedTuple):
     tolerance: float = 0.0
     failure: float = FAILURE
     shares: tuple[float, int] | None = None
+    compared: bool = False
 
 
 class Limits(NamedTuple):

@@ -223,7 +223,10 @@ class Chain:
             name = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_").partition("_")[0]
             if name not in _PASSING:
                 raise self._damaged(str(error)) from error
-            raise UserError(f"Cannot use the privacy ledger {self.path}: {error}. It was left as it is. Free it.") from error
+            remedy = "End the other process" if name in ("BUSY", "LOCKED") else "Free some space, or give the right to write it"
+            raise UserError(
+                f"Cannot use the privacy ledger {self.path}: {error}. It was left as it is. {remedy}, and try again."
+            ) from error
         except UnicodeDecodeError as error:  # of a damaged file
             raise self._damaged(str(error)) from error
         except OSError as error:
@@ -246,7 +249,8 @@ def _create(path: Path) -> None:
         with suppress(FileExistsError):  # another process was faster
             os.link(draft, path)
     finally:
-        draft.unlink(missing_ok=True)
+        for ending in ("", "-wal", "-shm"):  # where the disk was full, the database leaves its own files
+            draft.with_name(draft.name + ending).unlink(missing_ok=True)
     if os.name == "posix":  # the name must outlast a power failure too
         folder = os.open(path.parent, os.O_RDONLY)
         os.fsync(folder)

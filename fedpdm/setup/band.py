@@ -7,11 +7,11 @@ from fedpdm.privacy.band import Band
 from fedpdm.privacy.plan import Plan
 from fedpdm.privacy.sensitivity import Curvature
 from fedpdm.rounds import Setup
+from fedpdm.setup.cohorts import SEVERAL, cohorts_in_a_round
 
 __all__ = ["MEMBERS", "band_of", "no_band_because", "sums_warning"]
 
 MEMBERS = "single members of a secure sum, of which only the sum is seen; a hostile one can spoil its cohort"
-SEVERAL = 3  # cohorts, of which a median is not the mean
 
 
 def sums_warning(config: Config) -> str | None:
@@ -29,10 +29,9 @@ def sums_warning(config: Config) -> str | None:
     """
     if config.privacy.trust != "cohorts":
         return None
-    size, remedy = config.cohorts.size, ""  # 0: all clients are one cohort
-    cohorts = (config.rounds.participants or config.data.clients) // size if size else 1
-    if cohorts >= SEVERAL and config.algorithm.aggregate == "mean":
-        remedy = f" With {cohorts} cohorts in a round, algorithm.aggregate=geometric-median withstands a few such cohorts."
+    cohorts, remedy = cohorts_in_a_round(config), ""
+    if cohorts >= SEVERAL and not config.cohorts.compare:
+        remedy = f" With {cohorts} cohorts in a round, cohorts.compare=true refuses sums that the others contradict."
     return f"not checked: {MEMBERS}.{remedy} See docs/hostile-clients.md."
 
 

@@ -10,7 +10,26 @@ from fedpdm.privacy.shared_noise import Sharing
 from fedpdm.privacy.sums import Cohort, make_cohort
 from fedpdm.setup.budget import releases_first
 
-__all__ = ["cohort_of", "even_share", "require_client_unit", "sharing_of"]
+__all__ = ["SEVERAL", "cohort_of", "cohorts_in_a_round", "even_share", "require_client_unit", "sharing_of"]
+
+SEVERAL = 3  # cohorts in a round, of which one can be held against the others
+
+
+def cohorts_in_a_round(config: Config) -> int:
+    """Return how many cohorts take part in a round.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+
+    Returns
+    -------
+    int
+        The number; at least 1.
+    """
+    size, clients = config.cohorts.size, config.data.clients  # size 0: all clients are one cohort
+    return cohorts_per_round(config.rounds.participants or clients, size) if size else 1
 
 
 def cohort_of(config: Config, clients: int) -> Cohort:
@@ -118,6 +137,11 @@ def sharing_of(config: Config, sizes: np.ndarray, dimension: int, mode: str) -> 
         raise ConfigError(
             f'cohorts.members="new" with rounds.sampling={config.rounds.sampling} would invite members whose participations '
             "are used up, and their sums would stay closed: set rounds.sampling=cycle."
+        )
+    if c.compare and (there := cohorts_in_a_round(config)) < SEVERAL:
+        raise ConfigError(
+            f"cohorts.compare=true holds the sums of a round against each other, and a round has {there}: it takes {SEVERAL}. "
+            "Lower cohorts.size, raise rounds.participants, or leave cohorts.compare out."
         )
     if mode == "every-step":
         raise ConfigError(

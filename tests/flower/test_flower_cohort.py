@@ -188,6 +188,29 @@ def test_below_the_threshold_a_round_fails_closed_and_the_ledger_has_what_left(t
     assert (row["participants"], closed) == (5, "")
 
 
+def test_a_member_that_spoils_every_sum_ends_the_run_before_all_budgets_are_spent(tmp_path, monkeypatch):
+    members, real = Members(tmp_path), cohort_node.make_share
+    before = members.server.model.copy()
+
+    def spoilt(*arguments):
+        return real(*arguments) + np.uint32(2**28)
+
+    monkeypatch.setattr(cohort_node, "make_share", spoilt)
+    for _ in range(2):
+        row, closed = members.one_round()
+        assert row["participants"] == 0
+        assert "The sum is refused (far:" in closed
+    with pytest.raises(UserError, match=r"^3 sums in a row were refused\. .* begin a new job without it") as stopped:
+        members.one_round()
+    assert "\n" not in str(stopped.value)
+    assert (members.server.model == before).all()
+    assert members.spent(0) == [0, 1, 2]
+    members.begin()  # who runs again goes on with the next round
+    assert members.server.round == 3
+    monkeypatch.setattr(cohort_node, "make_share", real)
+    assert members.one_round()[1] == ""
+
+
 def test_the_demonstration_kills_who_waits_in_its_step_and_nobody_else(tmp_path):
     """A real process that waits for the member's folder, as the node's does."""
     members = Members(tmp_path)

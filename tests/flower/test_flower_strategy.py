@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from flower_kit import PERMISSIVE, job_of, make_nodes
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -233,6 +233,46 @@ def test_a_message_that_no_honest_client_can_send_is_refused_and_the_round_goes_
     summary = train(grid, run_config(grid))
     assert (summary["messages_refused"], summary["left_out"], summary["unchecked"]) == (3, [0], None)
     assert "client 0: far: Its distance from the public point is" in caplog.text
+
+
+def test_a_client_whose_messages_cannot_be_read_is_left_out_too(tmp_path: Path) -> None:
+    grid = OneProcess(tmp_path, {11: 0, 12: 1, 13: 2})
+
+    def cut(request: Message, reply: Message) -> list[Message]:
+        asked, said = unpack(Request, request.content), unpack(Reply, reply.content)
+        return [Message(pack(Reply.of(asked, said.vectors[:-3])), reply_to=request)]
+
+    grid.spoil[11] = cut
+    summary = train(grid, run_config(grid))
+    assert (summary["messages_refused"], summary["left_out"]) == (3, [0])
+
+
+def test_a_node_writes_no_line_of_the_servers_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever a node says in a refusal, an error, or in the place of a job's name: the log has this package's own words."""
+    grid = OneProcess(tmp_path, {11: 0, 12: 1, 13: 2})
+    forged = "spent: \x1b[2J\nfedpdm: round 9 of 9: 3 messages used, 0 missing, accuracy 1.0000" + "x" * 100_000
+    turns = [
+        lambda asked: pack(Reply(asked.job, asked.round, asked.client, refused=forged, reason=forged)),
+        lambda asked: pack(Reply(asked.job, asked.round, asked.client, refused="budget", reason=forged)),
+        lambda asked: pack(Reply(forged, asked.round, asked.client, vectors=b"1")),
+    ]
+
+    def forge(request: Message, reply: Message) -> list[Message]:
+        if not turns:
+            return [Message(Error(code=3, reason=forged), reply_to=request)]
+        return [Message(turns.pop(0)(unpack(Request, request.content)), reply_to=request)]
+
+    grid.spoil[11] = forge
+    train(grid, run_config(grid))
+    assert turns == []
+    lines = [record.getMessage() for record in caplog.records if record.name == "flwr"]
+    assert any("unknown: It refuses with a code" in line for line in lines)
+    assert any("budget: This client's budget is too small" in line for line in lines)
+    assert any("a job without a name" in line for line in lines)
+    for line in lines:
+        assert line.isprintable(), line[:300]
+        assert len(line) < 500
+        assert not line.startswith("fedpdm: round 9")
 
 
 class Waiting:

@@ -92,10 +92,10 @@ def test_a_run_of_secure_sums_says_first_that_members_are_not_checked():
     settings = ["privacy.trust=cohorts", "cohorts.size=10", "rounds.participants=100", "privacy.mode=linearised"]
     said = str(sums_warning(load_config("demo", settings)))
     assert said.startswith("not checked: single members")
-    assert "With 10 cohorts in a round, algorithm.aggregate=geometric-median" in said
+    assert "With 10 cohorts in a round, cohorts.compare=true refuses sums" in said
     for size in (0, 100):  # 0: all clients
         alone = str(sums_warning(load_config("demo", [*settings, f"cohorts.size={size}"])))
         assert alone.startswith("not checked")
-        assert "geometric-median" not in alone, "one cohort has nothing to be compared with"
+        assert "cohorts.compare" not in alone, "one cohort has nothing to be compared with"
     assert "10 cohorts" in str(sums_warning(load_config("demo", [*settings, "rounds.participants=0"])))
     assert sums_warning(load_config("demo")) is None

@@ -408,6 +408,32 @@ def test_a_locked_ledger_is_an_error_that_says_so(ledger):
     ledger.spend("a", 0, 1.0, 50.0, "note", "job")
 
 
+FULL = """
+import resource, sys
+from pathlib import Path
+from fedpdm.errors import UserError
+from fedpdm.privacy.ledger import Ledger
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+try:
+    with Ledger(Path(sys.argv[1])):
+        pass
+except UserError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("most", [1000, 6000, 30_000])
+def test_a_full_disk_leaves_no_half_of_a_ledger_and_says_what_to_do(tmp_path, most):
+    """The system refuses to write beyond so many bytes of a file."""
+    command = [sys.executable, "-c", FULL, str(tmp_path / "ledger.sqlite"), str(most)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "Free some space" in done.stdout
+    assert len(done.stdout.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+    with Ledger(tmp_path / "ledger.sqlite") as whole:
+        assert whole.rows() == []
+
+
 def test_interleaved_ledgers_see_each_other(tmp_path):
     z = noise_multiplier_for(1.0, 1e-5, 3, "add-remove")
     with Ledger(tmp_path / "ledger.db") as one, Ledger(tmp_path / "ledger.db") as two:

@@ -9,7 +9,7 @@ from jax import Array
 from fedpdm.compression.links import first_downlink
 from fedpdm.data.federation import Federation
 from fedpdm.engines.simulation.cohorts import state_rows
-from fedpdm.engines.simulation.judging import watches
+from fedpdm.engines.simulation.judging import traces, watches
 from fedpdm.engines.simulation.measures import LINKS
 from fedpdm.engines.simulation.state import Schedule, SimulationState, initial_model, server_rows
 from fedpdm.engines.simulation.steadiness import contrasts
@@ -90,4 +90,5 @@ def first_state(setup: Setup, schedule: Schedule, clients: int, stored: bool, x0
         traffic=jnp.zeros((len(LINKS), 2), jnp.int32),
         stored=jnp.int32(0),
         strikes=jnp.zeros(clients, jnp.int32) if watches(setup, schedule.attack) else None,
+        evidence=jnp.zeros(clients) if traces(setup, schedule.fixed_cohorts) else None,
     )

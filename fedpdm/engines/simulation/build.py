@@ -78,10 +78,11 @@ def resolved_simulation(
     federation = standardised(config, federation)
     setup, plan = build_setup(config, federation, loss, penalty)
     attack = _attack(config, federation)
-    if attack:
-        federation = poisoned(attack, federation)
+    if attack or config.cohorts.compare:
         band, why = _band(config, setup, plan, federation)
-        setup, attack = setup._replace(band=band), attack._replace(unchecked=why)
+        setup = setup._replace(band=band)
+        if attack:
+            federation, attack = poisoned(attack, federation), attack._replace(unchecked=why)
     if plan and math.isfinite(setup.problem.loss.smoothness(1.0)):  # the bound depends on the features' norms
         federation = within_radius(federation, radius_of(config) or 1.0)
     schedule = Schedule(
@@ -120,9 +121,12 @@ def _band(config: Config, setup: Setup, plan: Plan | None, federation: Federatio
     rows = real_rows(federation.features, federation.sizes)
     radius = radius_of(config) or (1.0 if plan else float(np.linalg.norm(rows, axis=1).max()))
     why = no_band_because(setup, plan, radius) if config.attack.checks else "attack.checks=false"
+    if why and config.cohorts.compare:
+        raise ConfigError(f"cohorts.compare=true needs the limits of an honest sum, and there are none: {why}.")
     if why and config.attack.kind == "strongest":
         raise ConfigError(f"attack.kind=strongest stays within the limits of the check of messages, and there is none: {why}.")
-    return (None, why) if why else (band_of(setup, plan, radius), None)
+    found = None if why else band_of(setup, plan, radius)
+    return (found._replace(compared=config.cohorts.compare) if found else None), why
 
 
 def within_radius(federation: Federation, radius: float) -> Federation:

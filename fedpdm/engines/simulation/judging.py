@@ -10,10 +10,12 @@ from fedpdm.algorithms.base import Broadcast
 from fedpdm.compression.messages import LARGEST
 from fedpdm.engines.simulation.state import SimulationState, Who
 from fedpdm.hostile.attacks import Attack, tampered
-from fedpdm.hostile.check import STRIKES, Verdict, check_message
+from fedpdm.hostile.check import STRIKES, Verdict, check_message, data_part
+from fedpdm.hostile.comparing import Finding, compare, left_out, more_evidence, standing
+from fedpdm.privacy.band import Band
 from fedpdm.rounds import ClientResult, Setup, client_key
 
-__all__ = ["attacked", "judged", "without_struck", "watches"]
+__all__ = ["against_members", "attacked", "judged", "traces", "without_struck", "watches"]
 
 
 def watches(setup: Setup, attack: Attack | None) -> bool:
@@ -34,8 +36,29 @@ def watches(setup: Setup, attack: Attack | None) -> bool:
     return setup.band is not None or attack is not None
 
 
-def without_struck(setup: Setup, who: Who, strikes: Array | None) -> Who:
-    """The participants without those whose messages were refused too often; in a sum nobody knows whose fault it was.
+def traces(setup: Setup, fixed_cohorts: bool) -> bool:
+    """Whether members of contradicted sums are traced: only rosters that change tell one member from another.
+
+    Parameters
+    ----------
+    setup : Setup
+        The settings.
+    fixed_cohorts : bool
+        Whether cohorts keep their members.
+
+    Returns
+    -------
+    bool
+        True if evidence is kept.
+    """
+    return setup.band is not None and setup.band.compared and not fixed_cohorts
+
+
+def without_struck(setup: Setup, who: Who, state: SimulationState) -> Who:
+    """The participants without those whose messages were refused too often.
+
+    Of a sum nobody knows whose fault it was, unless members are traced. Who is left out moves to the end of the round's list,
+    so that the others form whole cohorts; a cohort that has too few members stays closed.
 
     Parameters
     ----------
@@ -43,17 +66,46 @@ def without_struck(setup: Setup, who: Who, strikes: Array | None) -> Who:
         The settings.
     who : Who
         The participants.
-    strikes : Array or None
-        [clients] refused messages.
+    state : SimulationState
+        The state before the round.
 
     Returns
     -------
     Who
         The participants that are left.
     """
-    return (
-        who if strikes is None or setup.privacy.sums else who._replace(present=who.present & (strikes[who.clients] < STRIKES))
-    )
+    if state.evidence is not None:
+        present = who.present & ~left_out(state.evidence)[who.clients]
+        order = jnp.argsort(~present, stable=True)
+        return who._replace(clients=who.clients[order], present=present[order], blocks=who.blocks[order])
+    if state.strikes is None or setup.privacy.sums:
+        return who
+    return who._replace(present=who.present & (state.strikes[who.clients] < STRIKES))
+
+
+def against_members(evidence: Array | None, who: Who, opened: Array, against: Array) -> Array | None:
+    """The evidence against every client after a round of sums.
+
+    Parameters
+    ----------
+    evidence : Array or None
+        [clients] so far; None: members are not traced.
+    who : Who
+        The members, cohort by cohort.
+    opened, against : Array
+        [cohorts] flags.
+
+    Returns
+    -------
+    Array or None
+        [clients] the evidence.
+    """
+    if evidence is None:
+        return None
+    members = len(who.clients) // len(opened)
+    present, bad = who.present & jnp.repeat(opened, members), jnp.repeat(against, members)
+    after = more_evidence(evidence[who.clients], present, bad)
+    return evidence.at[who.clients].add(jnp.where(present, after - evidence[who.clients], 0.0))
 
 
 def _verdicts(
@@ -110,12 +162,15 @@ def judged(
     setup: Setup,
     t: Array,
     state: SimulationState,
-    places: Array,
+    who: Who,
+    sends: Array,
     broadcast: Broadcast,
     result: ClientResult,
     support: Array | None,
-) -> Array:
-    """[senders]: whose message is used. A message that is not finite or beyond the wire's limit never is.
+) -> tuple[Array, Array]:
+    """[senders]: whose message is used, and whose sum is against those of others.
+
+    A message that is not finite or beyond the wire's limit is never used.
 
     Parameters
     ----------
@@ -123,19 +178,51 @@ def judged(
         Settings and the public values of the round.
     state : SimulationState
         The state before the round.
-    places : Array
-        [senders] rows of the senders' states.
+    who, sends : Who, Array
+        The participants; and [senders] who sends.
     result : ClientResult
         Results of the senders.
 
     Returns
     -------
-    Array
+    Array, Array
         [senders] flags.
     """
     leaves = jax.tree.leaves(result.packed.message)
     fits = [jnp.all(jnp.abs(leaf) <= LARGEST, axis=tuple(range(1, leaf.ndim))) for leaf in leaves]
     used = jnp.all(jnp.stack(fits), axis=0)
-    states = jax.tree.map(lambda leaf: leaf[places], state.clients)
+    states = jax.tree.map(lambda leaf: leaf[who.rows], state.clients)
     verdicts = _verdicts(setup, t, broadcast, states, result, support)
-    return used if verdicts is None else used & verdicts.accepted
+    if verdicts is None:
+        return used, ~used
+    used = used & verdicts.accepted
+    if setup.band is None or not setup.band.compared:
+        return used, ~used
+    votes = None
+    if state.evidence is not None:
+        votes = standing(*(part.reshape(len(used), -1) for part in (state.evidence[who.clients], who.present)))
+    found = _compared(setup, setup.band, t, broadcast, states, result, support, used & sends, votes)
+    return used & ~found.contradicted, ~used | found.against
+
+
+def _compared(
+    setup: Setup,
+    band: Band,
+    t: Array,
+    broadcast: Broadcast,
+    states: Any,
+    result: ClientResult,
+    support: Array | None,
+    usable: Array,
+    votes: Array | None,
+) -> Finding:
+    """What the sums of the round say about each other."""
+    # over the noise too: cohorts of some algorithms keep no state
+    moves = jax.vmap(lambda own, message, _: data_part(setup, band, t, broadcast, own, message, support))(
+        states, result.packed.message, result.noise
+    )
+    gain = setup.algorithm.model_vector(setup.algorithm.gain(jnp.float32(1.0)))
+    size = broadcast.x0.size
+    coordinates = setup.links.count(size) if setup.links.has_support else size
+    finite = jnp.where(usable[:, None], moves.reshape(len(usable), -1), 0.0)
+    return compare(finite, usable, result.noise / gain, coordinates, votes)

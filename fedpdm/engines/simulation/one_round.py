@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fedpdm.algorithms.base import Broadcast, Reports, element_wise_mean, replace_rows
 from fedpdm.compression.links import send_down, shared_support
 from fedpdm.engines.simulation.cohorts import share_bytes, work_of_cohorts
-from fedpdm.engines.simulation.judging import attacked, judged, without_struck
+from fedpdm.engines.simulation.judging import against_members, attacked, judged, without_struck
 from fedpdm.engines.simulation.measures import add_traffic
 from fedpdm.engines.simulation.state import DeviceData, SimulationState, Who
 from fedpdm.hostile.attacks import Attack, member_tamper, without_noise
@@ -58,7 +58,7 @@ def one_round(
     SimulationState, dict of str to Array
         The next state, and measurements.
     """
-    who = without_struck(setup, who, state.strikes)
+    who = without_struck(setup, who, state)
     chosen, present, places, _ = who
     algorithm, links = setup.algorithm, setup.links
     whole = algorithm.broadcast(state.server)
@@ -72,9 +72,10 @@ def one_round(
         result = _work_of_clients(setup, t, state, seed, who, data, broadcast, support, mesh, attack)
         result, sends, senders = attacked(setup, attack, t, seed, state, who, broadcast, result, support), present, chosen
         up_bytes, index_bytes, costs = result.packed.bytes, result.packed.index_bytes, result.cost
-    packed, strikes, refused = result.packed, state.strikes, jnp.int32(0)
+    packed, strikes, refused, evidence = result.packed, state.strikes, jnp.int32(0), state.evidence
     if strikes is not None:
-        used = judged(setup, t, state, places, broadcast, result, support)
+        used, against = judged(setup, t, state, who, sends, broadcast, result, support)
+        evidence = against_members(evidence, who, sends, against)
         strikes, refused = strikes.at[senders].add((sends & ~used).astype(jnp.int32)), jnp.sum(sends & ~used)
         sends = sends & used
     reports = Reports(packed.message, places, sends, packed.sent, travel_at(setup, t, setup.local.steps))
@@ -108,6 +109,7 @@ def one_round(
         noise=element_wise_mean(result.noise, sends) / jnp.sqrt(jnp.maximum(jnp.sum(sends), 1)),
         traffic=add_traffic(state.traffic, sizes),
         strikes=strikes,
+        evidence=evidence,
     )
     return state, measured
 

@@ -112,6 +112,7 @@ class SimulationState(NamedTuple):
     traffic: Array  # [links, 2]: mebibytes and bytes so far
     stored: Array  # records in the store of clients, if there is one
     strikes: Array | None = None  # [clients] messages that were refused, if messages are checked
+    evidence: Array | None = None  # [clients] logarithms of the evidence against members of sums, if they are traced
 
 
 class DeviceData(NamedTuple):

@@ -21,6 +21,7 @@ from fedpdm.engines.flower.server.state import CoordinatorState, RoundTraffic
 from fedpdm.engines.simulation.measures import TestSet
 from fedpdm.engines.simulation.state import initial_model
 from fedpdm.errors import UserError
+from fedpdm.hostile.check import STRIKES
 from fedpdm.rounds import ClientResult, open_cohort, server_round, travel_at
 from fedpdm.runs.folder import RunFolder, atomic_write
 from fedpdm.runs.integrity import read_sealed, sealed
@@ -50,6 +51,7 @@ class CohortCoordinator(Coordinator):
     def __init__(self, job: Job, folder: RunFolder, test: TestSet | None) -> None:
         self.agreement = agree_on(job)
         self.sum: np.ndarray | None = None  # the words of the last round's sum, if it was opened
+        self._refused_sums = 0  # in a row
         super().__init__(job, folder, test)
         path = folder.path / ROSTER
         known = read_sealed(path, "put the backup of it back, or begin a new job") if path.exists() else {}
@@ -107,10 +109,21 @@ class CohortCoordinator(Coordinator):
                 there = {n: c for n, c in there.items() if c in heard and self._taken(server, step, n, heard[c], dropped)}
             self.sum = server.open()
             closed = self._far(self.sum, len(server.survivors))
+            self._refused_sums = self._refused_sums + 1 if closed else 0
         except ProtocolError as error:
             closed = str(error)
         used = {} if closed else {c: r for c, r in messages.items() if terms.number_of(self.keys[c]) in server.survivors}
-        return self._end(used, sizes, None if closed else self.sum), dropped, closed
+        row = self._end(used, sizes, None if closed else self.sum)
+        self._require_sums(closed)
+        return row, dropped, closed
+
+    def _require_sums(self, closed: str) -> None:
+        """Stop where sum after sum is refused: every further one costs all members a release, and teaches the model nothing."""
+        if self._refused_sums >= STRIKES:
+            raise UserError(
+                f"{self._refused_sums} sums in a row were refused. The last one: {closed} A member is hostile or broken, and "
+                "further sums would spend all budgets for nothing. Find it, and begin a new job without it, or run again."
+            )
 
     def _requests(self, server: SumServer, name: str, there: Mapping[int, int]) -> dict[int, Request]:
         """A step for everybody who is still there; a ProtocolError where too few are."""

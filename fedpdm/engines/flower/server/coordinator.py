@@ -181,7 +181,7 @@ class Coordinator:
         self._require_finite(server)
         sizes = RoundTraffic.none().more(asked, used)._replace(asked=list(asked), indices=received.index_bytes)
         told = self.judge.after(self._sent[0], self.state.told, received.reports)
-        refused = self.state.refused.at[np.array(list(far), np.int32)].add(1)
+        refused = self.state.refused.at[np.array([*far, *received.refused], np.int32)].add(1)
         self.state = self.state._replace(told=told, refused=refused)
         self._move_on(server, self._sent[1], used, sizes)
         self._sent = None

@@ -2,12 +2,58 @@
 
 from collections.abc import Iterable
 
-from fedpdm.engines.flower.protocol import Refused, Reply, Request
+from fedpdm.engines.flower.protocol import REFUSALS, Refused, Reply, Request, is_digest
 from fedpdm.errors import UserError
 
-__all__ = ["NodeAnswer", "require_enough", "valid_replies"]
+__all__ = ["NodeAnswer", "failed", "refusal", "require_enough", "valid_replies"]
 
 NodeAnswer = tuple[int, Reply | Refused]  # a node's client, and its answer
+LONGEST_WORDS = 200  # characters that a log takes over from outside
+
+
+def refusal(code: str) -> Refused:
+    """A client's refusal in this package's own words: a hostile node writes no line of the server's log.
+
+    Parameters
+    ----------
+    code : str
+        The code that the client sent.
+
+    Returns
+    -------
+    Refused
+        The refusal.
+
+    Examples
+    --------
+    >>> str(refusal("client")), refusal("\\nfedpdm: round 9 of 9").name
+    ('client: The request is for another client.', 'unknown')
+    """
+    if code in REFUSALS:
+        return Refused(code, REFUSALS[code])
+    return Refused("unknown", "It refuses with a code that this release of fedpdm does not have.")
+
+
+def failed(reason: str | None, code: int) -> Refused:
+    """A node's failure, as Flower tells it: one short line without control characters.
+
+    Parameters
+    ----------
+    reason, code : str or None, int
+        Of Flower's error.
+
+    Returns
+    -------
+    Refused
+        The refusal, with the name "node".
+
+    Examples
+    --------
+    >>> str(failed("lost\\n\\x1b[2Jfedpdm: all is well", 3)), str(failed("", 3))
+    ('node: lost ?[2Jfedpdm: all is well', 'node: error 3')
+    """
+    words = "".join(letter if letter.isprintable() else "?" for letter in " ".join((reason or "")[: 2 * LONGEST_WORDS].split()))
+    return Refused("node", words[:LONGEST_WORDS] or f"error {code}")
 
 
 def valid_replies(asked: dict[int, Request], replies: Iterable[NodeAnswer]) -> tuple[dict[int, Reply], list[str]]:
@@ -43,11 +89,12 @@ def _required(asked: dict[int, Request], messages: dict[int, Reply], client: int
     if request is None:
         raise Refused("unasked", "This client was not asked in this round.")
     if said.refused:
-        raise Refused(said.refused, said.reason)
+        raise refusal(said.refused)
     if said.client != client:
         raise Refused("impostor", f"It answered for client {said.client}.")
     if (said.job, said.round) != (request.job, request.round):
-        raise Refused("replayed", f"The reply is for round {said.round} of job {said.job}, which was not requested.")
+        job = f"job {said.job}" if is_digest(said.job) else "a job without a name"
+        raise Refused("replayed", f"The reply is for round {said.round} of {job}, which was not requested.")
     if not said.genuine:
         raise Refused("malformed", "The message's name does not fit its content.")
     if said.message == request.accepted:

@@ -16,7 +16,7 @@ from fedpdm.engines.flower.protocol import Introduction, Meeting, Refused, Reply
 from fedpdm.engines.flower.server.coordinator import Coordinator
 from fedpdm.engines.flower.server.known_keys import KnownKeys
 from fedpdm.engines.flower.server.patience import RETURN_SECONDS, Patience
-from fedpdm.engines.flower.server.replies import NodeAnswer
+from fedpdm.engines.flower.server.replies import NodeAnswer, failed, refusal
 from fedpdm.errors import UserError
 from fedpdm.metrics.words import metric_lines
 
@@ -56,10 +56,10 @@ class Nodes:
     def _meet(self, node: int, reply: Message) -> None:
         try:
             if reply.has_error():
-                raise Refused("node", reply.error.reason or f"error {reply.error.code}")
+                raise failed(reply.error.reason, reply.error.code)
             who = unpack(Introduction, reply.content)
             if who.refused:
-                raise Refused(who.refused, who.reason)
+                raise refusal(who.refused)
             if not 0 <= who.client < self._clients:
                 raise Refused("client", f"It claims to be client {who.client}; there are clients 0 to {self._clients - 1}.")
             self._keys.require(self._meeting, who)
@@ -282,7 +282,7 @@ class SecureSums(PrimalDual):
 def _reply(message: Message) -> Reply | Refused:
     """Return the content of a message from outside, or the reason for its refusal."""
     if message.has_error():
-        return Refused("node", message.error.reason or f"error {message.error.code}")
+        return failed(message.error.reason, message.error.code)
     try:
         return unpack(Reply, message.content)
     except Refused as refused:
