@@ -65,7 +65,7 @@ def _solve_one(arguments: np.ndarray, results: np.ndarray, c: int) -> None:
     own_features = floats(features, (registered, rows, n))[client]
     own_labels = integers(labels, (registered, rows))[client]
     start, values = floats(x0, (classes, n)), floats(numbers, (6,))
-    given = dimension(linear_terms, 2)  # one for all clients, or one for each
+    given = dimension(linear_terms, 3)  # one for all clients, or one for each
     fixed = floats(linear_terms, (given, classes, n))[min(c, given - 1)] - values[0] * start
     kind, steps, batch = integers(counts, (3,))
     draws, order, starts = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size + 1, np.int64)
@@ -155,9 +155,7 @@ def linear_steps(
 @jax.custom_batching.custom_vmap
 def _mapped(*operands: Array) -> tuple[Array, Array]:
     features, labels, sizes, client, key, x0, linear_term, values, whole = operands
-    models, taken = _all_clients(
-        features, labels, sizes, client[None], key[None], x0, linear_term.reshape(1, -1), values, whole
-    )
+    models, taken = _all_clients(features, labels, sizes, client[None], key[None], x0, linear_term[None], values, whole)
     return models[0], taken[0]
 
 
@@ -170,7 +168,7 @@ def _over_clients(axis_size: int, batched: list[bool], *operands: Array) -> tupl
         return jax.lax.map(lambda row: _mapped(*row), tuple(rows)), (True, True)
     client = client if batched[3] else jnp.broadcast_to(client, (axis_size,))
     key = key if batched[4] else jnp.broadcast_to(key, (axis_size, *key.shape))
-    terms = linear_term.reshape(axis_size if batched[6] else 1, -1)
+    terms = linear_term if batched[6] else linear_term[None]
     return _all_clients(features, labels, sizes, client, key, x0, terms, values, whole), (True, True)
 
 

@@ -25,6 +25,7 @@ KINDS = {"logistic": LOGISTIC, "softmax": SOFTMAX}
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 AHEAD = 8  # examples that are on their way from memory
 LINE = 16  # floats that memory sends at once
+SUM, NOTHING = -1, -2  # where a row of a gradient is, if it is not an example
 
 
 @intrinsic
@@ -76,58 +77,96 @@ def _logistic_slope(clip: np.float32, score: np.float32) -> np.float32:
 
 
 @njit(error_model="numpy")
-def _slopes(
-    kind: int, clip: np.float32, x: np.ndarray, features: np.ndarray, labels: np.ndarray, rows: np.ndarray, slopes: np.ndarray
-) -> None:
-    """Derivatives of these rows' losses in their scores; for the logistic loss that of the true class alone is not zero."""
-    one = np.float32(1.0)
-    for j in range(rows.shape[0]):
-        example, label = features[rows[j]], labels[rows[j]]
-        if kind == LOGISTIC:
-            slopes[j, label] = _logistic_slope(clip, _dot(x[label], example))
-            continue
-        largest, total, gap = np.float32(-np.inf), np.float32(0.0), np.float32(0.0)
-        for k in range(x.shape[0]):
-            slopes[j, k] = _dot(x[k], example)
-            largest = max(largest, slopes[j, k])
-        for k in range(x.shape[0]):
-            slopes[j, k] = np.exp(slopes[j, k] - largest)
-            total += slopes[j, k]
-        for k in range(x.shape[0]):
-            slopes[j, k] /= total
-            gap += slopes[j, k] if k != label else np.float32(0.0)
-        factor = clip / gap if gap > clip else one
-        for k in range(x.shape[0]):
-            slopes[j, k] *= factor
-        slopes[j, label] = -gap * factor
+def _softmax_slopes(clip: np.float32, x: np.ndarray, example: np.ndarray, label: int, slopes: np.ndarray) -> None:
+    """Derivatives of an example's loss in its scores."""
+    largest, total, gap = np.float32(-np.inf), np.float32(0.0), np.float32(0.0)
+    for k in range(x.shape[0]):
+        slopes[k] = _dot(x[k], example)
+        largest = max(largest, slopes[k])
+    for k in range(x.shape[0]):
+        slopes[k] = np.exp(slopes[k] - largest)
+        total += slopes[k]
+    for k in range(x.shape[0]):
+        slopes[k] /= total
+        gap += slopes[k] if k != label else np.float32(0.0)
+    factor = clip / gap if gap > clip else np.float32(1.0)
+    for k in range(x.shape[0]):
+        slopes[k] *= factor
+    slopes[label] = -gap * factor
 
 
 @njit(error_model="numpy")
-def _gradient(
-    kind: int,
-    data: np.ndarray,
-    touched: np.ndarray,
-    share: np.float32,
-    slopes: np.ndarray,
+def _softmax_gradient(
+    clip: np.float32,
+    x: np.ndarray,
     features: np.ndarray,
     labels: np.ndarray,
     rows: np.ndarray,
+    data: np.ndarray,
+    source: np.ndarray,
+    times: np.ndarray,
 ) -> np.float32:
-    """The gradient of these rows' losses, in those rows of `data` that are then touched; returns its norm."""
-    touched[:] = False
-    for j in range(rows.shape[0]):
-        label = labels[rows[j]]
-        for k in range(label, label + 1) if kind == LOGISTIC else range(data.shape[0]):
-            if touched[k]:
-                _add(data[k], share * slopes[j, k], features[rows[j]])
+    """As `_logistic_gradient`, for the softmax loss: all rows are in `data`."""
+    share, slopes, total = np.float32(1.0) / np.float32(len(rows)), np.empty(len(x), np.float32), np.float32(0.0)
+    for j in range(len(rows)):
+        example = features[rows[j]]
+        _softmax_slopes(clip, x, example, labels[rows[j]], slopes)
+        for k in range(len(x)):
+            if j == 0:
+                _put(data[k], share * slopes[k], example)
             else:
-                _put(data[k], share * slopes[j, k], features[rows[j]])
-                touched[k] = True
-    total = np.float32(0.0)
-    for k in range(data.shape[0]):
-        if touched[k]:
-            total += _dot(data[k], data[k])
+                _add(data[k], share * slopes[k], example)
+    for k in range(len(x)):
+        source[k], times[k] = SUM, np.float32(1.0)
+        total += _dot(data[k], data[k])
     return math.sqrt(total)
+
+
+@njit(error_model="numpy")
+def _logistic_gradient(
+    clip: np.float32,
+    x: np.ndarray,
+    features: np.ndarray,
+    labels: np.ndarray,
+    rows: np.ndarray,
+    data: np.ndarray,
+    source: np.ndarray,
+    times: np.ndarray,
+) -> np.float32:
+    """The mean gradient of the losses of a batch, whose rows are in the order of their labels; returns its norm.
+
+    Row k of it is times[k] times: row k of `data` if source[k] is SUM; an example if source[k] is its number, so that nothing is
+    copied for a class with a single example; and zero if source[k] is NOTHING.
+    """
+    share, total, j = np.float32(1.0) / np.float32(len(rows)), np.float32(0.0), 0
+    source[:] = NOTHING
+    while j < len(rows):
+        k, first = labels[rows[j]], features[rows[j]]
+        source[k], times[k] = rows[j], share * _logistic_slope(clip, _dot(x[k], first))
+        j += 1
+        if j == len(rows) or labels[rows[j]] != k:
+            total += times[k] * times[k] * _dot(first, first)
+            continue
+        _put(data[k], times[k], first)
+        source[k], times[k] = SUM, np.float32(1.0)
+        while j < len(rows) and labels[rows[j]] == k:
+            example = features[rows[j]]
+            _add(data[k], share * _logistic_slope(clip, _dot(x[k], example)), example)
+            j += 1
+        total += _dot(data[k], data[k])
+    return math.sqrt(total)
+
+
+@njit(error_model="numpy")
+def _by_label(labels: np.ndarray, rows: np.ndarray) -> None:
+    """Sort a few rows by their labels, in place."""
+    for place in range(1, len(rows)):
+        row = rows[place]
+        before = place - 1
+        while before >= 0 and labels[rows[before]] > labels[row]:
+            rows[before + 1] = rows[before]
+            before -= 1
+        rows[before + 1] = row
 
 
 @njit(fastmath=FAST, error_model="numpy")
@@ -227,23 +266,29 @@ def _step_by_step(
 ) -> int:
     """Steps that look at all rows of the model; returns how many there were."""
     weight, step_size, beta, loss_clip, batch_clip, tolerance = numbers
-    share, nothing = np.float32(1.0) / np.float32(batch), np.float32(0.0)
-    data, slopes, touched = np.empty_like(x), np.empty((batch, len(x)), np.float32), np.empty(len(x), np.bool_)
+    data, source, times = np.empty_like(x), np.empty(len(x), np.int64), np.empty(len(x), np.float32)
+    gradient_of = data, source, times
     for step in range(steps):
         for row in visits[(step + 1) * batch : (step + 2) * batch]:
             _announce(features[row])
         rows = visits[step * batch : (step + 1) * batch]
-        _slopes(kind, loss_clip, x, features, labels, rows, slopes)
-        norm = _gradient(kind, data, touched, share, slopes, features, labels, rows)
+        if kind == LOGISTIC:
+            _by_label(labels, rows)
+            norm = _logistic_gradient(loss_clip, x, features, labels, rows, *gradient_of)
+        else:
+            norm = _softmax_gradient(loss_clip, x, features, labels, rows, *gradient_of)
         factor = np.float32(1.0)
         if batch_clip > 0:
             factor = np.float32(min(1.0, batch_clip / (norm + 1e-30)))
             if not np.isfinite(norm):  # as in JAX: such a gradient counts as zero
-                touched[:] = False
-        length = nothing
+                source[:] = NOTHING
+        length = np.float32(0.0)
         for k in range(len(x)):
-            mine, times = (data[k], factor) if touched[k] else (fixed[k], nothing)
-            length += _move(x[k], times, mine, fixed[k], step_size, weight, beta)
+            if source[k] == NOTHING:
+                length += _move(x[k], np.float32(0.0), fixed[k], fixed[k], step_size, weight, beta)
+            else:
+                direction = data[k] if source[k] == SUM else features[source[k]]
+                length += _move(x[k], factor * times[k], direction, fixed[k], step_size, weight, beta)
         if length <= tolerance and tolerance > 0:
             return step + 1
     return steps
