@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedpdm.compression.exchange import Broadcast
-from fedpdm.compression.sizes import HEADER_BYTES, index_bytes, part_bytes
+from fedpdm.compression.sizes import HEADER_BYTES, index_bytes, part_bytes, value_bytes
 from fedpdm.compression.sparsify import coordinate_count, random_mask, top_k_mask
 from fedpdm.compression.values import rounded
 
@@ -212,8 +212,9 @@ def pack(links: Links, message: Any, sent: Any, noise: Any) -> Packed:
         value, each = rounded(leaf, mask, links.values, sigma)
         arrived.append(value)
         widths.append(each)
-        total += part_bytes(mask, each, shared)
-        indices += 0 if shared else index_bytes(mask)
+        own = jnp.int32(0) if shared else index_bytes(mask)
+        total += value_bytes(mask, each) + own
+        indices += own
     return Packed(jax.tree.unflatten(tree, arrived), sent, total, indices, jax.tree.unflatten(tree, widths))
 
 

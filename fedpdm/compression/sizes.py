@@ -6,29 +6,30 @@ from jax.typing import ArrayLike
 
 from fedpdm.compression.indices import code_lengths, rice_parameter
 
-__all__ = ["HEADER_BYTES", "index_bytes", "part_bytes", "message_bytes"]
+__all__ = ["HEADER_BYTES", "index_bytes", "part_bytes", "value_bytes", "message_bytes"]
 
 HEADER_BYTES = 12
-_WORD = 32  # coordinates of a word are scanned one by one; the words in parallel
+_WORD = 32  # coordinates whose flags fit into a word: the nearest one below another is found without a scan
 
 
 def _quotients(flags: Array, parameter: Array) -> Array:
     """The sum of gap >> parameter over the gaps before each True."""
     size = flags.size
     words = -(-size // _WORD)
-    # One row per place in a word. A scan over all coordinates would be far slower than one over the words.
-    columns = jnp.pad(flags, (0, words * _WORD - size)).reshape(words, _WORD).T
-    index = lax.iota(jnp.int32, words * _WORD).reshape(words, _WORD).T
-    last_in_word = jnp.max(jnp.where(columns, index, -1), axis=0)
-    last = jnp.concatenate([jnp.full(1, -1, jnp.int32), lax.cummax(last_in_word)[:-1]])
+    grid = jnp.pad(flags, (0, words * _WORD - size)).reshape(words, _WORD)
+    place, start = lax.iota(jnp.int32, _WORD), _WORD * lax.iota(jnp.int32, words)
+    word = jnp.sum(grid.astype(jnp.uint32) << place.astype(jnp.uint32), axis=1, dtype=jnp.uint32)
+    last_in_word = jnp.where(word > 0, start + _highest(word), -1)
+    before = jnp.concatenate([jnp.full(1, -1, jnp.int32), lax.cummax(last_in_word)[:-1]])
+    lower = word[:, None] & ((jnp.uint32(1) << place.astype(jnp.uint32)) - 1)
+    last = jnp.where(lower > 0, start[:, None] + _highest(lower), before[:, None])
+    gaps = start[:, None] + place - last - 1
+    return jnp.sum(jnp.where(grid, gaps >> parameter, 0))
 
-    def one_place(carry: tuple[Array, Array], place: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
-        (last, total), (flag, position) = carry, place
-        total = total + jnp.where(flag, (position - last - 1) >> parameter, 0)
-        return (jnp.where(flag, position, last), total), None
 
-    (_, total), _ = lax.scan(one_place, (last, jnp.zeros(words, jnp.int32)), (columns, index))
-    return jnp.sum(total)
+def _highest(word: Array) -> Array:
+    """The place of the highest bit; -1 if there is none."""
+    return _WORD - 1 - lax.clz(word).astype(jnp.int32)
 
 
 def _number_bytes(number: Array | int) -> Array:
@@ -76,11 +77,27 @@ def part_bytes(mask: Array, bytes_per_value: ArrayLike, shared: bool = False) ->
     Array
         int32 scalar.
     """
+    return value_bytes(mask, bytes_per_value) + (jnp.int32(0) if shared else index_bytes(mask))
+
+
+def value_bytes(mask: Array, bytes_per_value: ArrayLike) -> Array:
+    """Count the bytes of one vector in a message without its indices.
+
+    Parameters
+    ----------
+    mask : Array
+        Bool, of any shape and at most 10^8 coordinates; at least one is True.
+    bytes_per_value : int or Array
+        As `fedpdm.compression.values.rounded` returns it.
+
+    Returns
+    -------
+    Array
+        int32 scalar.
+    """
     each = jnp.asarray(bytes_per_value, jnp.int32)
     count = jnp.sum(mask, dtype=jnp.int32)
-    values = each * count + jnp.where(each == 1, 4, 0)
-    indices = jnp.int32(0) if shared else index_bytes(mask)
-    return _number_bytes(mask.size) + _number_bytes(count) + 1 + indices + values
+    return _number_bytes(mask.size) + _number_bytes(count) + 1 + each * count + jnp.where(each == 1, 4, 0)
 
 
 def message_bytes(mask: Array, bytes_per_value: ArrayLike, shared: bool = False) -> Array:

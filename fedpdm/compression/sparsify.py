@@ -18,7 +18,8 @@ from fedpdm.errors import ConfigError
 
 __all__ = ["coordinate_count", "top_k_mask", "random_mask"]
 
-_ROWS = 8  # XLA does not vectorise a reduction over one long axis, but it does vectorise a sum of that many rows
+# XLA does not vectorise a reduction over one long axis, but it does vectorise a sum of that many rows
+_ROWS, _MOST_ROWS = 8, 32
 _NOT_A_NUMBER = 0x7F800001  # just above the bits of infinity
 
 
@@ -105,10 +106,14 @@ def _threshold(rows: Array, k: int, size: int) -> tuple[Array, Array, Array]:
 
 @functools.partial(jax.jit, static_argnames="k")
 def _largest(keys: Array, k: int) -> Array:
-    """The k largest of the flat int32 `keys` from 0 to _NOT_A_NUMBER; ties by lower index."""
-    size = keys.size
-    width = -(-size // _ROWS)
-    rows = jnp.pad(keys, (0, _ROWS * width - size), constant_values=-1).reshape(_ROWS, width)
+    """The k largest of the int32 `keys` from 0 to _NOT_A_NUMBER; ties by lower index."""
+    size, shape = keys.size, keys.shape
+    if len(shape) == 2 and _ROWS <= shape[0] <= _MOST_ROWS:  # as it is: a change of shape costs XLA a division per key
+        rows = keys
+    else:
+        width = -(-size // _ROWS)
+        rows = jnp.pad(keys.ravel(), (0, _ROWS * width - size), constant_values=-1).reshape(_ROWS, width)
+    width = rows.shape[1]
     low, at_low, at_high = _threshold(rows, k, size)
     column = lax.iota(jnp.int32, width)
 
@@ -119,7 +124,9 @@ def _largest(keys: Array, k: int) -> Array:
     # Nothing to search for without surplus ties: the loop is not entered.
     start = jnp.where(at_low == k, size, 0).astype(jnp.int32)
     end = _first(start, jnp.full_like(start, size), enough_ties)
-    return (keys > low) | ((keys == low) & (lax.iota(jnp.int32, size) < end))
+    place = column + width * lax.iota(jnp.int32, len(rows))[:, None]
+    chosen = (rows > low) | ((rows == low) & (place < end))
+    return chosen if rows is keys else chosen.ravel()[:size].reshape(shape)
 
 
 def top_k_mask(values: Array, k: int) -> Array:
@@ -145,8 +152,8 @@ def top_k_mask(values: Array, k: int) -> Array:
     """
     _check(k, values.size)
     # Without the sign bit the bits of a float are ordered like its magnitude.
-    bits = lax.bitcast_convert_type(values.astype(jnp.float32).ravel(), jnp.int32) & 0x7FFFFFFF
-    return _largest(jnp.minimum(bits, _NOT_A_NUMBER), k).reshape(values.shape)
+    bits = lax.bitcast_convert_type(values.astype(jnp.float32), jnp.int32) & 0x7FFFFFFF
+    return _largest(jnp.minimum(bits, _NOT_A_NUMBER), k)
 
 
 def random_mask(key: Array, shape: tuple[int, ...], k: int) -> Array:

@@ -8,7 +8,6 @@ the cache of one core until all of its steps are done.
 # Numba has its own types, which pyright does not know.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportPrivateImportUsage=false, reportReturnType=false
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -35,15 +34,12 @@ from fedpdm.native.bridge import (
     name_task,
     register,
 )
+from fedpdm.native.draws import draw, order_of
+from fedpdm.native.steps import KINDS, client_steps
 
 __all__ = ["Numbers", "linear_steps"]
 
 TARGET = "fedpdm_linear_steps"
-LOGISTIC, SOFTMAX = 0, 1
-KINDS = {"logistic": LOGISTIC, "softmax": SOFTMAX}
-# Sums may be taken in any order, so that they are vectorised; NaN and infinity stay what they are.
-FAST = {"reassoc", "contract", "arcp", "nsz"}
-DRAW_BITS = 23
 
 
 class Numbers(NamedTuple):
@@ -58,201 +54,6 @@ class Numbers(NamedTuple):
     lasso: Array | float  # times the signs of x: the subgradient of an L1 penalty
 
 
-@njit
-def _rotate(x: np.uint32, bits: int) -> np.uint32:
-    return np.uint32((x << np.uint32(bits)) | (x >> np.uint32(32 - bits)))
-
-
-@njit
-def _four_rounds(x: np.uint32, y: np.uint32, a: int, b: int, c: int, d: int) -> tuple[np.uint32, np.uint32]:
-    x = np.uint32(x + y)
-    y = _rotate(y, a) ^ x
-    x = np.uint32(x + y)
-    y = _rotate(y, b) ^ x
-    x = np.uint32(x + y)
-    y = _rotate(y, c) ^ x
-    x = np.uint32(x + y)
-    return x, _rotate(y, d) ^ x
-
-
-@njit(error_model="numpy")
-def _draw(key: np.ndarray, draws: np.ndarray) -> None:
-    """`jax.random.uniform` with a threefry key, times 2^23: the counter-based generator Threefry-2x32 with 20 rounds."""
-    k0, k1 = key
-    k2 = np.uint32(k0 ^ k1 ^ np.uint32(0x1BD11BDA))
-    for i in range(draws.shape[0]):
-        x, y = _four_rounds(k0, np.uint32(np.uint32(i) + k1), 13, 15, 26, 6)
-        x, y = _four_rounds(np.uint32(x + k1), np.uint32(y + k2 + np.uint32(1)), 17, 29, 16, 24)
-        x, y = _four_rounds(np.uint32(x + k2), np.uint32(y + k0 + np.uint32(2)), 13, 15, 26, 6)
-        x, y = _four_rounds(np.uint32(x + k0), np.uint32(y + k1 + np.uint32(3)), 17, 29, 16, 24)
-        x, y = _four_rounds(np.uint32(x + k1), np.uint32(y + k2 + np.uint32(4)), 13, 15, 26, 6)
-        draws[i] = (np.uint32(x + k2) ^ np.uint32(y + k0 + np.uint32(5))) >> np.uint32(9)
-
-
-@njit(error_model="numpy")
-def _order(draws: np.ndarray, order: np.ndarray, starts: np.ndarray) -> None:
-    """The stable argsort of the draws, which are uniform in 0 ... 2^23 - 1: by buckets of about one each."""
-    size = draws.shape[0]
-    starts[:] = 0
-    for row in range(size):
-        starts[((draws[row] * size) >> DRAW_BITS) + 1] += 1
-    for bucket in range(size):
-        starts[bucket + 1] += starts[bucket]
-    for row in range(size):
-        bucket = (draws[row] * size) >> DRAW_BITS
-        order[starts[bucket]] = row
-        starts[bucket] += 1
-    for place in range(1, size):  # within buckets, as they are in order
-        row = order[place]
-        before = place - 1
-        while before >= 0 and draws[order[before]] > draws[row]:
-            order[before + 1] = order[before]
-            before -= 1
-        order[before + 1] = row
-
-
-@njit(fastmath=FAST, error_model="numpy")
-def _dot(left: np.ndarray, right: np.ndarray) -> np.float32:
-    total = np.float32(0.0)
-    for i in range(left.shape[0]):
-        total += left[i] * right[i]
-    return total
-
-
-@njit(fastmath=FAST, error_model="numpy")
-def _add(target: np.ndarray, factor: np.float32, values: np.ndarray) -> None:
-    for i in range(target.shape[0]):
-        target[i] += factor * values[i]
-
-
-@njit(error_model="numpy")
-def _slopes(
-    kind: int, clip: np.float32, x: np.ndarray, features: np.ndarray, labels: np.ndarray, rows: np.ndarray, slopes: np.ndarray
-) -> None:
-    """Derivatives of these rows' losses in their scores; for the logistic loss that of the true class alone is not zero."""
-    one = np.float32(1.0)
-    for j in range(rows.shape[0]):
-        example, label = features[rows[j]], labels[rows[j]]
-        if kind == LOGISTIC:
-            slopes[j, label] = -min(one / (one + np.exp(_dot(x[label], example))), clip)
-            continue
-        largest, total, gap = np.float32(-np.inf), np.float32(0.0), np.float32(0.0)
-        for k in range(x.shape[0]):
-            slopes[j, k] = _dot(x[k], example)
-            largest = max(largest, slopes[j, k])
-        for k in range(x.shape[0]):
-            slopes[j, k] = np.exp(slopes[j, k] - largest)
-            total += slopes[j, k]
-        for k in range(x.shape[0]):
-            slopes[j, k] /= total
-            gap += slopes[j, k] if k != label else np.float32(0.0)
-        factor = clip / gap if gap > clip else one
-        for k in range(x.shape[0]):
-            slopes[j, k] *= factor
-        slopes[j, label] = -gap * factor
-
-
-@njit(error_model="numpy")
-def _pull(
-    kind: int,
-    target: np.ndarray,
-    factor: np.float32,
-    slopes: np.ndarray,
-    features: np.ndarray,
-    labels: np.ndarray,
-    rows: np.ndarray,
-) -> None:
-    """Add `factor` times the gradient of these rows' losses."""
-    for j in range(rows.shape[0]):
-        row = rows[j]
-        if kind == LOGISTIC:
-            _add(target[labels[row]], factor * slopes[j, labels[row]], features[row])
-        else:
-            for k in range(target.shape[0]):
-                _add(target[k], factor * slopes[j, k], features[row])
-
-
-@njit(error_model="numpy")
-def _sign(x: np.float32) -> np.float32:
-    return np.float32(x > 0) - np.float32(x < 0)
-
-
-@njit(fastmath=FAST, error_model="numpy")
-def _drift(
-    x: np.ndarray, fixed: np.ndarray, step_size: np.float32, weight: np.float32, beta: np.float32, lasso: np.float32
-) -> None:
-    """x - eta (fixed + w x + beta grad of x^2 / (1 + x^2) + lasso sign(x)), in place."""
-    if beta == 0 and lasso == 0:
-        for i in range(x.shape[0]):
-            x[i] -= step_size * (fixed[i] + weight * x[i])
-        return
-    for i in range(x.shape[0]):
-        bend = np.float32(1.0) + x[i] * x[i]
-        pull = lasso * _sign(x[i]) + beta * np.float32(2.0) * x[i] / (bend * bend)
-        x[i] -= step_size * (fixed[i] + weight * x[i] + pull)
-
-
-@njit(fastmath=FAST, error_model="numpy")
-def _move(
-    x: np.ndarray,
-    data: np.ndarray,
-    fixed: np.ndarray,
-    step_size: np.float32,
-    weight: np.float32,
-    beta: np.float32,
-    lasso: np.float32,
-) -> np.float32:
-    """The same with the data's gradient; returns the squared norm of the direction."""
-    norm = np.float32(0.0)
-    for i in range(x.shape[0]):
-        bend = np.float32(1.0) + x[i] * x[i]
-        pull = lasso * _sign(x[i]) + beta * np.float32(2.0) * x[i] / (bend * bend)
-        way = data[i] + fixed[i] + weight * x[i] + pull
-        norm += way * way
-        x[i] -= step_size * way
-    return norm
-
-
-@njit(error_model="numpy")
-def _client(
-    kind: int,
-    steps: int,
-    batch: int,
-    numbers: np.ndarray,
-    features: np.ndarray,
-    labels: np.ndarray,
-    order: np.ndarray,
-    fixed: np.ndarray,
-    data: np.ndarray,
-    slopes: np.ndarray,
-    x: np.ndarray,
-) -> int:
-    """All steps of one client, in place in x; returns how many there were."""
-    weight, step_size, beta, loss_clip, batch_clip, tolerance, lasso = numbers
-    flat = x.reshape(x.size)
-    flat_data = data.reshape(x.size)
-    measured = tolerance > 0 or batch_clip > 0
-    share = np.float32(1.0) / np.float32(batch)
-    place, picked = 0, np.empty(batch, np.int64)
-    for step in range(steps):
-        for j in range(batch):
-            picked[j] = order[place]
-            place = place + 1 if place + 1 < order.shape[0] else 0
-        _slopes(kind, loss_clip, x, features, labels, picked, slopes)
-        if not measured:
-            _drift(flat, fixed, step_size, weight, beta, lasso)
-            _pull(kind, x, -step_size * share, slopes, features, labels, picked)
-            continue
-        flat_data[:] = 0
-        _pull(kind, data, share, slopes, features, labels, picked)
-        if batch_clip > 0:
-            norm = math.sqrt(_dot(flat_data, flat_data))
-            flat_data *= np.float32(min(1.0, batch_clip / (norm + 1e-30)))
-        if _move(flat, flat_data, fixed, step_size, weight, beta, lasso) <= tolerance and tolerance > 0:
-            return step + 1
-    return steps
-
-
 @njit(error_model="numpy")
 def _solve_one(arguments: np.ndarray, results: np.ndarray, c: int) -> None:
     """The c-th of the clients; the arguments are those of `_all_clients`."""
@@ -264,19 +65,17 @@ def _solve_one(arguments: np.ndarray, results: np.ndarray, c: int) -> None:
     size = min(max(integers(sizes, (registered,))[client], 1), rows)
     own_features = floats(features, (registered, rows, n))[client]
     own_labels = integers(labels, (registered, rows))[client]
-    start, values = floats(x0, (classes * n,)), floats(numbers, (7,))
-    given = dimension(linear_terms, 2)  # one for all clients, or one for each
-    fixed = floats(linear_terms, (given, classes * n))[min(c, given - 1)] - values[0] * start
+    start, values = floats(x0, (classes, n)), floats(numbers, (7,))
+    given = dimension(linear_terms, 3)  # one for all clients, or one for each
+    fixed = floats(linear_terms, (given, classes, n))[min(c, given - 1)] - values[0] * start
     kind, steps, batch = integers(counts, (3,))
     draws, order, starts = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size + 1, np.int64)
-    _draw(integers(keys, (working, 2))[c].view(np.uint32), draws)
-    _order(draws, order, starts)
+    draw(integers(keys, (working, 2))[c].view(np.uint32), draws)
+    order_of(draws, order, starts)
     x = floats(results[0], (working, classes, n))[c]
-    x.reshape(classes * n)[:] = start
-    data, slopes = np.empty((classes, n), np.float32), np.empty((batch, classes), np.float32)
-    integers(results[1], (working,))[c] = _client(
-        kind, steps, batch, values, own_features, own_labels, order, fixed, data, slopes, x
-    )
+    x[:] = start
+    taken = client_steps(kind, steps, batch, values, own_features, own_labels, order, fixed, x)
+    integers(results[1], (working,))[c] = taken
 
 
 _task = address_of(f"{TARGET}_task")
@@ -357,9 +156,7 @@ def linear_steps(
 @jax.custom_batching.custom_vmap
 def _mapped(*operands: Array) -> tuple[Array, Array]:
     features, labels, sizes, client, key, x0, linear_term, values, whole = operands
-    models, taken = _all_clients(
-        features, labels, sizes, client[None], key[None], x0, linear_term.reshape(1, -1), values, whole
-    )
+    models, taken = _all_clients(features, labels, sizes, client[None], key[None], x0, linear_term[None], values, whole)
     return models[0], taken[0]
 
 
@@ -372,7 +169,7 @@ def _over_clients(axis_size: int, batched: list[bool], *operands: Array) -> tupl
         return jax.lax.map(lambda row: _mapped(*row), tuple(rows)), (True, True)
     client = client if batched[3] else jnp.broadcast_to(client, (axis_size,))
     key = key if batched[4] else jnp.broadcast_to(key, (axis_size, *key.shape))
-    terms = linear_term.reshape(axis_size if batched[6] else 1, -1)
+    terms = linear_term if batched[6] else linear_term[None]
     return _all_clients(features, labels, sizes, client, key, x0, terms, values, whole), (True, True)
 
 

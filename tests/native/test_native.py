@@ -17,7 +17,7 @@ from fedpdm.choices import ALGORITHMS, LOSSES
 from fedpdm.config import load_config
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.native import SWITCH
-from fedpdm.native.linear import DRAW_BITS, _draw, _order
+from fedpdm.native.draws import DRAW_BITS, draw, order_of
 from fedpdm.problem import Problem, penalties
 from fedpdm.problem.losses import restricted
 
@@ -111,7 +111,7 @@ def test_runs_with_and_without_the_kernel_agree(monkeypatch, algorithm, tmp_path
 @given(arrays(np.int64, st.integers(1, 40), elements=st.sampled_from([*range(99), 2**DRAW_BITS // 3, 2**DRAW_BITS - 1])))
 def test_the_order_is_the_stable_sort(draws) -> None:
     order, starts = np.empty(len(draws), np.int64), np.empty(len(draws) + 1, np.int64)
-    _order(draws, order, starts)
+    order_of(draws, order, starts)
     np.testing.assert_array_equal(order, np.argsort(draws, kind="stable"))
 
 
@@ -120,7 +120,7 @@ def test_the_order_is_the_stable_sort(draws) -> None:
 def test_the_draws_are_those_of_jax(seed) -> None:
     key = jax.random.fold_in(jax.random.key(seed), 7)
     draws = np.empty(33, np.int64)
-    _draw(np.asarray(jax.random.key_data(key)), draws)
+    draw(np.asarray(jax.random.key_data(key)), draws)
     np.testing.assert_array_equal(draws / 2**DRAW_BITS, jax.random.uniform(key, (50,))[:33])
 
 

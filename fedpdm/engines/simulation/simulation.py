@@ -27,6 +27,7 @@ from fedpdm.engines.simulation.measures import (
     tail_start,
     traffic_totals,
 )
+from fedpdm.engines.simulation.memory import on_device
 from fedpdm.engines.simulation.newton_steps import affordable, newton_steps
 from fedpdm.engines.simulation.one_round import FLOAT_COLUMNS, INTEGER_COLUMNS
 from fedpdm.engines.simulation.programs import shared_program
@@ -93,7 +94,7 @@ class Simulation:
         self._compiled: dict[object, Callable[..., Any]] = {}
         self._mesh = device_mesh(schedule, federation.clients)
         self.window = Window(setup, federation, schedule, shares, self._mesh)
-        self._test = everywhere((jnp.asarray(federation.test_features), jnp.asarray(federation.test_labels)), self._mesh)
+        self._test = everywhere((on_device(federation.test_features), on_device(federation.test_labels)), self._mesh)
         self._begin(schedule)
 
     @property

@@ -16,6 +16,7 @@ from fedpdm.engines.simulation.beginning import first_rows
 from fedpdm.engines.simulation.client_store import ClientStore
 from fedpdm.engines.simulation.cohorts import cohort_rows
 from fedpdm.engines.simulation.hosts import everywhere
+from fedpdm.engines.simulation.memory import on_device
 from fedpdm.engines.simulation.one_round import takes_all_at_once
 from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationState, Who, rows_of, with_rows
 from fedpdm.errors import ConfigError
@@ -132,7 +133,7 @@ class Window:
         rows = federation.features, federation.labels, federation.sizes, self.shares, federation.weights, federation.persons
         if isinstance(federation.features, Ragged) and not self._pads():
             return self._without_padding(DeviceData(*rows))
-        return everywhere(DeviceData(*(None if a is None else jnp.asarray(a[clients]) for a in rows)), self.mesh)
+        return everywhere(DeviceData(*(None if a is None else on_device(a[clients]) for a in rows)), self.mesh)
 
     def _pads(self) -> bool:
         """Whether clients of unequal sizes must be padded: where several are computed at once, or only some are there."""
@@ -150,7 +151,7 @@ class Window:
             if array is None:
                 return None
             rows = real_rows(array, sizes)
-            return jnp.asarray(np.concatenate([rows, np.zeros((end - len(rows), *rows.shape[1:]), rows.dtype)]))
+            return on_device(np.concatenate([rows, np.zeros((end - len(rows), *rows.shape[1:]), rows.dtype)]))
 
         rows = {name: flat(getattr(data, name)) for name in ("features", "labels", "weights")}
         blocks = tuple(jnp.zeros((size, 0)) for size in classes)
