@@ -38,7 +38,9 @@ def without_strangers(config: "Config", values: dict[str, Any]) -> dict[str, Any
     """
     for section, key, table in CHOICES:
         part, chosen = values.get(section), getattr(getattr(config, section), key)
-        for option in table.options() if isinstance(part, dict) else ():
+        if not isinstance(part, dict):
+            continue
+        for option in table.options():
             users = table.users(option)
             if chosen not in users and not any(name in table.built_in for name in users):
                 part.pop(option, None)
