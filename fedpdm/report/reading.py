@@ -70,6 +70,11 @@ class Run(NamedTuple):
         return self.schema.target if self.schema else None
 
     @property
+    def deployed(self) -> bool:
+        """Whether real clients took part: then figures are from noised counts over units that they held out."""
+        return self.manifest.get("engine") == "flower"
+
+    @property
     def linear(self) -> bool:
         """Whether the model is a row of weights per class, as all are but custom models."""
         return self.model.shape == (len(self.class_names), len(self.feature_names))
