@@ -101,7 +101,7 @@ def _json_for_script(value: Any) -> str:
 
 def _tested(run: Run) -> dict[str, Any]:
     """The words around test figures. Where clients held rows out, there are figures of one model, from noised sums."""
-    if not run.deployed:
+    if not run.counted:
         return {"head": "On rows that no client holds", "units": "test rows", "model": "last model", "noise": ""}
     unit = run.summary.get("unit_column")
     return {
@@ -124,6 +124,7 @@ def _run_view(run: Run) -> dict[str, Any]:
         "majority": majority_rate(run),
         "guarantee": guarantee(run),
         "deployed": run.deployed,
+        "counted": run.counted,
         "tested": _tested(run),
         "metrics": view_metrics(run),
         "numbers": view_numbers(run),

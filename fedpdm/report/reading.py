@@ -71,8 +71,14 @@ class Run(NamedTuple):
 
     @property
     def deployed(self) -> bool:
-        """Whether real clients took part: then figures are from noised counts over units that they held out."""
+        """Whether real clients took part."""
         return self.manifest.get("engine") == "flower"
+
+    @property
+    def counted(self) -> bool:
+        """Whether the test figures are of one model, from the clients' noised sums over rows that they held out."""
+        found = self.summary.get("metrics") or self.summary.get("metrics_averaged") or {}
+        return self.deployed and "noise" in found
 
     @property
     def linear(self) -> bool:

@@ -158,9 +158,7 @@ def test_the_bound_of_a_shared_support_does_not_come_from_rows(private_run):
     """A row that is longer than all others must not change the noise: standardised rows are cut to norm 1, which is public."""
     config, federation, *_ = private_run
     parts = {"compression": {"kind": "shared-randk", "uplink": 0.5}, "privacy": {"mode": "linearised"}}
-    sparse = config.model_copy(
-        update={name: getattr(config, name).model_copy(update=values) for name, values in parts.items()}
-    )
+    sparse = config.model_copy(update={name: getattr(config, name).model_copy(update=values) for name, values in parts.items()})
     standard = build_simulation(sparse, federation).federation
     short = standard._replace(features=np.asarray(standard.features) * np.float32(0.1))
     noise = []
