@@ -160,14 +160,18 @@ def spent(
     if source == "asked":
         print("A deployment: upper bounds from the server's requests. Each client's own ledger has its actual spending.")
     width = max(14, *(len(str(account["name"])) + 2 for account in accounts))
-    print(f"{'client':{width}}{'releases':>9}{'epsilon spent':>15}{'left':>9}")
+    # of a deployment only rounds are listed by client; its figures hold the other releases of the job too
+    counted = "releases" if source == "ledger" else "rounds"
+    print(f"{'client':{width}}{counted:>9}{'epsilon spent':>15}{'left':>9}")
     for account in accounts:
         left = account["epsilon_left"]
         print(f"{account['name']:{width}}{account['releases']:9d}{account['epsilon_spent']:15.4g}{left:9.3f}")
     print(
         f"Worst: {worst['name']} with epsilon = {worst['epsilon_spent']:.4g} of {worst['epsilon']:g} "
-        f"(delta = {worst['delta']:g}, {worst['relation']} of {worst.get('unit', 'one example')})."
+        f"(delta = {worst['delta']:g}, {worst['relation']} of {worst['unit']})."
     )
+    if more := worst["schema_epsilon"]:
+        print(f"The schema cost epsilon = {more:g} before that: {worst['epsilon_spent'] + more:.4g} in all.")
 
 
 @privacy_app.command("audit")

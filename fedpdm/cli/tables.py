@@ -22,9 +22,7 @@ WeightsOption = Annotated[
     float | None,
     typer.Option(help="Keep this share (below 1) or number of the weights, refitted on made-up rows; costs no privacy."),
 ]
-AveragedOption = Annotated[
-    bool, typer.Option("--averaged", help="The tail-averaged model; else the one that the run releases.")
-]
+AveragedOption = Annotated[bool, typer.Option("--averaged", help="The tail-averaged model; else the one that is released.")]
 
 
 def table_settings(

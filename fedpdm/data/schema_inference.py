@@ -297,9 +297,8 @@ def _infer_image(table: Table, name: str, notes: list[str]) -> Column:
         return Image(shape=[height, width, depth] if values.ndim == 4 else [height, width], white=white)
     ratio = min(1.0, MAX_SIDE / max(height, width))
     shape = [max(1, round(ratio * height)), max(1, round(ratio * width)), depth]
-    notes.append(
-        f"{name}: all images are resized to {shape[0]} x {shape[1]} pixels, {'in colour' if depth > 1 else 'in grey'} (shape)"
-    )
+    kind = "in colour" if depth > 1 else "in grey"
+    notes.append(f"{name}: all images are resized to {shape[0]} x {shape[1]} pixels, {kind} (shape)")
     return Image(shape=shape if depth > 1 else shape[:2])
 
 

@@ -99,14 +99,33 @@ def _json_for_script(value: Any) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
+def _tested(run: Run) -> dict[str, Any]:
+    """The words around test figures. Where clients held rows out, there are figures of one model, from noised sums."""
+    if not run.counted:
+        return {"head": "On rows that no client holds", "units": "test rows", "model": "last model", "noise": ""}
+    unit = run.summary.get("unit_column")
+    return {
+        "head": "On rows that clients held out, by noised sums",
+        "units": f"{unit}s, by a noised count" if unit else "rows, by a noised count",
+        "model": "released model",
+        "noise": " They hold the noise too. A figure that the noise hides is left out (–).",
+    }
+
+
 def _run_view(run: Run) -> dict[str, Any]:
     toml, short = to_toml(run.config), Path(run.name).name
+    again = ["fedpdm", "run", f"{short}.toml", "--out", f"runs/{short}-again"]
+    if run.deployed:
+        again = ["fedpdm", "flower", "init", f"jobs/{short}-again", "--from", run.name]
     return {
         "name": run.name,
         "summary": run.summary,
         "trained": what_was_trained(run),
         "majority": majority_rate(run),
         "guarantee": guarantee(run),
+        "deployed": run.deployed,
+        "counted": run.counted,
+        "tested": _tested(run),
         "metrics": view_metrics(run),
         "numbers": view_numbers(run),
         "model": view_model(run),
@@ -118,7 +137,7 @@ def _run_view(run: Run) -> dict[str, Any]:
         "toml": toml,
         "toml_uri": "data:text/plain;charset=utf-8," + quote(toml),
         "file": f"{short}.toml",
-        "command": shlex.join(["fedpdm", "run", f"{short}.toml", "--out", f"runs/{short}-again"]),
+        "command": shlex.join(again),
     }
 
 

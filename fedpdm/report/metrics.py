@@ -64,7 +64,7 @@ def view_metrics(run: Run) -> MetricsView | None:
     ]
     names = [entry["name"] for entry in found["classes"]]
     confusion = [
-        (name, [(f"{cell:g}", cell / max(sum(row), 1e-9)) for cell in row])
+        (name, [(f"{cell:.0f}", cell / max(sum(row), 1e-9)) for cell in row])
         for name, row in zip(names, found["confusion"], strict=True)
     ]
     shown = names[1:] if len(names) == 2 else names
@@ -73,7 +73,7 @@ def view_metrics(run: Run) -> MetricsView | None:
         for name, points in list(zip(shown, found["calibration"], strict=True))[:MOST_CURVES]
     ]
     return MetricsView(
-        found["rows"], found.get("threshold"), figures, [_class(entry) for entry in found["classes"]], confusion, curves
+        round(found["rows"]), found.get("threshold"), figures, [_class(entry) for entry in found["classes"]], confusion, curves
     )
 
 
@@ -92,11 +92,11 @@ def _with_interval(entry: dict[str, Any]) -> str:
 
 def _class(entry: dict[str, Any]) -> dict[str, str]:
     each = {key: _with_interval(entry[key]) for key in ("recall", "precision", "auc")}
-    return {"name": entry["name"], "rows": f"{entry['rows']:g}", **each}
+    return {"name": entry["name"], "rows": f"{entry['rows']:.0f}", **each}
 
 
 def _words(name: str, points: list[dict[str, Any]]) -> str:
-    parts = [f"predicted {p['predicted']:.3f}, observed {p['value']:.3f} in {p['rows']:g} rows" for p in points]
+    parts = [f"predicted {p['predicted']:.3f}, observed {p['value']:.3f} in {p['rows']:.0f} rows" for p in points]
     return f"Calibration of {name}: " + "; ".join(parts) + "."
 
 

@@ -44,10 +44,10 @@ def view_numbers(run: Run) -> NumbersView | None:
     NumbersView or None
         What the page shows.
     """
-    found = run.summary.get("metrics")
+    averaged = run.summary.get("metrics_averaged") or {}
+    found = run.summary.get("metrics") or averaged  # a deployment's clients evaluate one model, the one that is released
     if not found or found.get("kind") not in ("number", "time"):
         return None
-    averaged = run.summary.get("metrics_averaged") or {}
     figures = [
         {
             "title": metric.title,
@@ -65,7 +65,7 @@ def view_numbers(run: Run) -> NumbersView | None:
     spelled = "; ".join(f"predicted {x:.4g}, true mean {y:.4g}" for x, y, _ in tenths)
     return NumbersView(
         run.class_names[0],
-        found["rows"],
+        round(found["rows"]),
         figures,
         residuals,
         {"svg": _drawing(tenths, joined=True), "words": f"Calibration: {spelled}."} if tenths else None,

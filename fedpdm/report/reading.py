@@ -70,6 +70,17 @@ class Run(NamedTuple):
         return self.schema.target if self.schema else None
 
     @property
+    def deployed(self) -> bool:
+        """Whether real clients took part."""
+        return self.manifest.get("engine") == "flower"
+
+    @property
+    def counted(self) -> bool:
+        """Whether the test figures are of one model, from the clients' noised sums over rows that they held out."""
+        found = self.summary.get("metrics") or self.summary.get("metrics_averaged") or {}
+        return self.deployed and "noise" in found
+
+    @property
     def linear(self) -> bool:
         """Whether the model is a row of weights per class, as all are but custom models."""
         return self.model.shape == (len(self.class_names), len(self.feature_names))

@@ -63,8 +63,9 @@ def guarantee(run: Run) -> Guarantee:
     if summary.get("mechanism") != "sound" or epsilon is None or delta is None:
         return Guarantee("none", "No privacy guarantee", sentence, "", [], "")
     relation, unit = str(summary.get("relation")), summary.get("unit_column")
+    before = summary.get("schema_epsilon", 0.0)  # the ledger has the budget that the schema left
     facts = [
-        ("epsilon spent", f"{epsilon:.4g}" + (f" of {run.spending.budget:g}" if run.spending else "")),
+        ("epsilon spent", f"{epsilon:.4g}" + (f" of {run.spending.budget + before:g}" if run.spending else "")),
         ("delta", f"{delta:g}"),
         ("relation", f"{relation}: {_change(relation, unit)}"),
         ("unit", str(summary.get("unit", "–"))),
@@ -144,10 +145,11 @@ def what_was_trained(run: Run) -> str:
     row = PENALTIES.row(c.problem.penalty)
     penalty = f" with {row.title}" if row.title and (c.problem.gamma or GAMMA not in row.options) else ""
     behind = "" if c.data.features == "raw" else f" with the public feature map {_map(run)}"
-    column = c.data.partition == "column"
+    column, own = c.data.partition == "column", run.deployed and run.schema is not None
     dealt = f"one for each {c.data.client_column}" if column else PARTITIONS.row(c.data.partition).title.format(**vars(c.data))
+    dealt = "each with its own rows" if own else dealt
     return (
-        f"{kind} of {c.data.name}{behind}: {size}, {c.problem.loss} loss{penalty}. "
+        f"{kind} of {'rows at the clients' if own else c.data.name}{behind}: {size}, {c.problem.loss} loss{penalty}. "
         f"{ALGORITHMS.row(c.algorithm.name).title} trained it in {run.summary.get('rounds', c.rounds.total)} rounds, with "
         f"{c.rounds.participants} of {c.data.clients} clients in a round, {dealt}."
     ) + _defence(run)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
+from fedpdm.data.schema import Schema, read_schema
 from fedpdm.errors import UserError
 from fedpdm.privacy.ledger import Ledger
 from fedpdm.runs.folder import RunFolder
@@ -28,7 +29,7 @@ def read_accounts(run: Path) -> tuple[Source, list[dict[str, Any]]]:
         "ledger": the run's own ledger. "asked": the most that a deployment's clients can have spent; their actual spending is
         in their own ledgers, which the server does not see.
     accounts : list of dict
-        One account per client.
+        One account per client. `unit` is what the guarantee is for, and `schema_epsilon` what the schema cost before training.
     """
     require_unchanged(run)
     folder = RunFolder(run)
@@ -42,8 +43,28 @@ def read_accounts(run: Path) -> tuple[Source, list[dict[str, Any]]]:
         accounts = ledger.accounts()
     if not accounts:
         raise UserError(f"The ledger of {run} has no clients yet.")
-    names = _client_names(folder)
-    return "ledger", [account | {"name": names.get(account["client"], account["client"])} for account in accounts]
+    names, about = _client_names(folder), {"unit": _unit(folder), "schema_epsilon": _schema_epsilon(folder)}
+    return "ledger", [account | {"name": names.get(account["client"], account["client"])} | about for account in accounts]
+
+
+def _schema(folder: RunFolder) -> Schema | None:
+    return read_schema(folder.schema_path) if folder.schema_path.is_file() else None
+
+
+def _unit(folder: RunFolder) -> str:
+    """Return the unit of the guarantee in words, also for a run that has not ended."""
+    if summary := folder.summary():
+        return summary["unit"]
+    schema = _schema(folder)
+    if folder.config().privacy.unit == "client":
+        return "all examples of one client"
+    return f"all rows of one {schema.unit_column}" if schema and schema.unit_column else "one example of one client"
+
+
+def _schema_epsilon(folder: RunFolder) -> float:
+    """Return what the schema cost before training; no client's ledger has it."""
+    schema = _schema(folder)
+    return schema.cost.epsilon if schema and schema.cost else 0.0
 
 
 def _asked(folder: RunFolder) -> list[dict[str, Any]]:
@@ -69,6 +90,7 @@ def _asked(folder: RunFolder) -> list[dict[str, Any]]:
                 "releases": min(client["asked"], summary["participations"]),
                 "epsilon_spent": spent,
                 "epsilon_left": max(budget - spent, 0.0),
+                "schema_epsilon": 0.0,  # a job takes no schema that has a cost
             }
         )
     return accounts

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedpdm.choices import ALGORITHMS, METRICS
 from fedpdm.config import Config, load_config
+from fedpdm.data.schema import read_schema
 from fedpdm.errors import ConfigError
 from fedpdm.participation import fair_share
 from fedpdm.privacy.accounting import epsilon_of, noise_multiplier_for
@@ -187,8 +188,17 @@ def _row(name: str, config: Config, results: Sequence[Result], keys: Sequence[st
 def _privacy(config: Config) -> dict[str, Any]:
     p = config.privacy
     if p.mechanism == "none":
-        return {"mechanism": "none", "epsilon": None, "delta": None, "relation": None}
-    return {"mechanism": p.mechanism, "epsilon": p.epsilon, "delta": p.delta, "relation": p.relation}
+        return {"mechanism": "none", "epsilon": None, "delta": None, "relation": None, "unit": None}
+    return {"mechanism": p.mechanism, "epsilon": p.epsilon, "delta": p.delta, "relation": p.relation, "unit": _unit(config)}
+
+
+def _unit(config: Config) -> str:
+    """Return what the guarantee is for, in words."""
+    if config.privacy.unit == "client":
+        return "all examples of one client"
+    column, file = config.data.unit_column, config.data.schema_file
+    column = column or (read_schema(file).unit_column if file else None)
+    return f"all rows of one {column}" if column else "one example"
 
 
 def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -226,7 +236,7 @@ def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
     if first["mechanism"] != "none":
         worth = "" if first["mechanism"] == "sound" else ", as the paper counts: nominal, not a guarantee"
         lines.append(
-            f"epsilon = {first['epsilon']:g} at delta = {first['delta']:g} ({first['relation']} of one example){worth}"
+            f"epsilon = {first['epsilon']:g} at delta = {first['delta']:g} ({first['relation']} of {first['unit']}){worth}"
         )
     return lines
 

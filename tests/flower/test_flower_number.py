@@ -1,5 +1,6 @@
 """A deployment that learns a number: nodes read labels by public bounds; the run is reported, applied and exported."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -76,7 +77,10 @@ def test_a_deployment_learns_a_number_and_its_model_is_applied(folder: Path) -> 
     command("export", folder / "run", "--out", folder / "weights.csv")
     assert (folder / "weights.csv").read_text().startswith("feature,days\n")
     command("report", folder / "run", "--out", folder / "report.html")
-    assert "Mean absolute error" in (folder / "report.html").read_text()
+    page = (folder / "report.html").read_text()
+    assert "Mean absolute error" in page
+    assert "On rows that no client holds" in page, "the server has test rows of its own"
+    assert "fedpdm flower init" in page, "a job is made again, not run again"
 
 
 def test_a_label_is_read_by_its_bounds_alone_and_a_bad_one_spoils_its_own_row(tmp_path: Path) -> None:
@@ -124,6 +128,14 @@ def test_clients_evaluate_a_number_on_rows_that_they_hold_out(folder: Path, tmp_
     assert entry.sigma / entry.sensitivity == pytest.approx(made.evaluation.cost_multiplier(made.config), rel=1e-3)
     server.finish()
     assert read_run(tmp_path / "measured").summary["metrics"]["mae"] == row["mae"]
+    command("report", tmp_path / "measured", "--out", tmp_path / "measured.html")
+    page = (tmp_path / "measured.html").read_text()
+    assert "Mean absolute error" in page
+    assert "On rows that clients held out, by noised sums" in page
+    summary = json.loads((tmp_path / "measured" / "summary.json").read_text())
+    summary["metrics_averaged"] = summary.pop("metrics")  # as in a job that releases the averaged model
+    (tmp_path / "measured" / "summary.json").write_text(json.dumps(summary))
+    (tmp_path / "measured" / "SHA256SUMS").unlink(missing_ok=True)
     command("report", tmp_path / "measured", "--out", tmp_path / "measured.html")
     assert "Mean absolute error" in (tmp_path / "measured.html").read_text()
 

@@ -44,7 +44,7 @@ class Evaluation(Section):
 
 
 def held_out_words(job: "Job") -> str:
-    """What an evaluation counts, in words.
+    """Name the units that an evaluation counts.
 
     Parameters
     ----------

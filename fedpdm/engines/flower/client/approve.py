@@ -52,7 +52,8 @@ def explain(job: Job, client: int | None = None) -> list[str]:
         f"{_slot_words(job, client)}; more are refused here, and their number stays secret. Each row is mapped by "
         f"{maps}, and its norm is cut to {data.radius or 1.0:g}."
     )
-    lines.append(f"Work: {local.steps} local steps of size {local.step_size:g} in a round, {batch}.")
+    steps = "1 local step" if local.steps == 1 else f"{local.steps} local steps"
+    lines.append(f"Work: {steps} of size {local.step_size:g} in a round, {batch}.")
     if plan is None:
         return [*lines, "Noise: NONE. The messages protect nothing."]
     if job.noise != "secure":
