@@ -231,6 +231,7 @@ def changed_files(folder: Path) -> list[str]:
             continue
         listed.add(name)
         try:
+            require_plain([folder / name])
             content = (folder / name).read_bytes()
         except OSError as error:
             wrong.append(f"{name} cannot be read ({error.strerror})")
