@@ -31,7 +31,7 @@ import numpy as np
 from fedpdm.config import Config, digest, validate
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.native import native_kernels
-from fedpdm.runs.integrity import SUMS, pack_arrays, read_arrays, read_json, require_unchanged, sums_of
+from fedpdm.runs.integrity import SUMS, pack_arrays, read_arrays, read_json, require_plain, require_unchanged, sums_of
 from fedpdm.version import __version__
 
 __all__ = ["INTERVALS", "REMEDY", "STANDARD", "STEADINESS", "FolderInUse", "RunFolder", "atomic_write", "read_about"]
@@ -99,7 +99,13 @@ class RunFolder:
         self.clients_path = path / "clients.json"
         self.summary_path = path / "summary.json"
         self.schema_path = path / "schema.toml"
-        self._lock: Any = None
+        self._lock_path, self._lock = path / ".lock", None
+        require_plain(
+            [
+                *(self.manifest_path, self.metrics_path, self.checkpoint_path, self.model_path, self.clients_path),
+                *(self.summary_path, self.schema_path, self._lock_path, path / SUMS, path / "ledger.sqlite"),
+            ]
+        )
 
     @classmethod
     def create(cls, path: Path, config: Config, checksums: dict[str, str], about: dict[str, Any] | None = None) -> "RunFolder":
@@ -134,7 +140,8 @@ class RunFolder:
         return folder
 
     def _acquire(self) -> None:
-        self._lock = (self.path / ".lock").open("w")
+        # a link must not lead to another file, which would be cut
+        self._lock = os.fdopen(os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,8 +1,10 @@
 """Whether files are what was written: checksums inside of models and checkpoints, and a list of those of a finished run."""
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ __all__ = [
     "read_arrays",
     "read_json",
     "read_sealed",
+    "require_plain",
     "require_unchanged",
     "sealed",
     "sums_of",
@@ -28,6 +31,25 @@ __all__ = [
 SUMS = "SHA256SUMS"  # `sha256sum --check` reads it too
 CHECKSUM = "sha256"
 ENTRY = "fedpdm"  # one entry only: safetensors writes several in an order that differs from process to process
+
+
+def require_plain(paths: Iterable[Path]) -> None:
+    """Refuse a pipe, a device or a folder in the place of a file: to read it could take forever, or all memory.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        Files, which need not be there.
+
+    Raises
+    ------
+    UserError
+        With the first that is none.
+    """
+    for path in paths:
+        with contextlib.suppress(OSError):  # it is not there or not for this user: whoever opens it says so
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise UserError(f"{path} is no file, but a folder, a pipe or a device: move it away, or take it from a backup.")
 
 
 def _checksum(arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> str:
@@ -209,6 +231,7 @@ def changed_files(folder: Path) -> list[str]:
             continue
         listed.add(name)
         try:
+            require_plain([folder / name])
             content = (folder / name).read_bytes()
         except OSError as error:
             wrong.append(f"{name} cannot be read ({error.strerror})")

@@ -167,6 +167,36 @@ def test_what_the_machine_does_not_allow_is_one_line(run, tmp_path, monkeypatch,
         assert "ermission denied" in said.err, (command, said)
 
 
+@pytest.mark.parametrize("file", sorted(READS))
+def test_a_pipe_a_device_or_a_folder_in_the_place_of_a_file_is_one_line(file, run, tmp_path):
+    """To open a pipe waits for a writer, and to read /dev/zero takes all memory."""
+    for kind in ("pipe", "device", "folder"):
+        copy = tmp_path / kind
+        shutil.copytree(run, copy)
+        (copy / file).unlink()
+        if kind == "pipe":
+            os.mkfifo(copy / file)
+        elif kind == "device":
+            (copy / file).symlink_to("/dev/zero")
+        else:
+            (copy / file).mkdir()
+        for command in COMMANDS:
+            _, error = call(command, copy, run.parent / ROWS)
+            assert f"{file} is no file" in error or "no run" in error or "neither a run (manifest.json)" in error, (kind, command)
+            assert "\n" not in error
+
+
+def test_a_lock_that_is_a_link_does_not_cut_the_file_that_it_leads_to(run, tmp_path):
+    copy, other = tmp_path / "copy", tmp_path / "diary.txt"
+    shutil.copytree(run, copy)
+    other.write_text("dear diary")
+    (copy / ".lock").unlink()
+    (copy / ".lock").symlink_to(other)
+    with pytest.raises(UserError, match="cannot be written"):
+        RunFolder.reopen(copy)
+    assert other.read_text() == "dear diary"
+
+
 def test_a_checkpoint_with_any_bit_flipped_is_refused(tmp_path):
     folder = RunFolder.create(tmp_path / "run", load_config("plain"), {})
     state = {"x": np.arange(6, dtype=np.float32), "n": np.int32(3)}
