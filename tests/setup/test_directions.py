@@ -80,7 +80,7 @@ def test_the_number_depends_on_sizes_alone(monkeypatch):
 def test_auto_is_refused_where_the_sizes_are_not_known():
     with pytest.raises(ConfigError, match=r"data\.basis_size=auto depends on the number of rows"):
         build_federation(demo(), progress=False)
-    with pytest.raises(ConfigError, match=r"data\.basis_size=auto depends on the number of rows"):
+    with pytest.raises(ConfigError, match=r"data\.basis_size=auto is for simulation"):
         make_job(demo(), 144, list("0123456789"), load_dataset("digits").feature_names)
 
 
