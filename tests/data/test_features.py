@@ -379,7 +379,7 @@ def test_whether_a_map_is_refused_does_not_depend_on_the_rows(digits):
     """One row is not finite after the map: the check uses made-up rows, and reveals nothing about this one."""
     from fedpdm.data.prepare import prepare
 
-    config = load_config("demo", ["data.features=fourier", "data.scaling=none", "data.fourier_count=4"])
+    config = load_config("demo", ["data.features=fourier", "data.scaling=none", "data.fourier_count=4", "data.basis_size=4"])
     odd = digits.features[:6].copy()
     odd[2] = np.inf
     with np.errstate(all="ignore"):

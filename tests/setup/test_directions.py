@@ -10,6 +10,7 @@ import fedpdm
 from fedpdm.config import digest, load_config
 from fedpdm.data.basis import MOST
 from fedpdm.data.datasets import load_dataset
+from fedpdm.data.features import directions_in
 from fedpdm.data.prepare import build_federation, prepare_rows
 from fedpdm.engines.flower.init import Arrays, job_from
 from fedpdm.engines.flower.job import make_job
@@ -60,7 +61,7 @@ def test_the_clients_rows_have_as_many_directions_as_the_settings_say():
     np.testing.assert_array_equal(federation.features, again.features)
     np.testing.assert_array_equal(federation.test_features, again.test_features)
     more = resolve(demo("privacy.epsilon=10.0"), federate(demo("privacy.epsilon=10.0"), progress=False))
-    assert more.data.basis_size > size
+    assert directions_in(more.data) > size
 
 
 def test_the_number_depends_on_sizes_alone(monkeypatch):
@@ -80,7 +81,7 @@ def test_the_number_depends_on_sizes_alone(monkeypatch):
 def test_auto_is_refused_where_the_sizes_are_not_known():
     with pytest.raises(ConfigError, match=r"data\.basis_size=auto depends on the number of rows"):
         build_federation(demo(), progress=False)
-    with pytest.raises(ConfigError, match=r"data\.basis_size=auto depends on the number of rows"):
+    with pytest.raises(ConfigError, match=r"data\.basis_size=auto is for simulation"):
         make_job(demo(), 144, list("0123456789"), load_dataset("digits").feature_names)
 
 
@@ -88,11 +89,11 @@ def test_a_job_names_the_number_of_the_simulation():
     job = job_from("demo", DIGITS, slots=None)
     config = resolve(demo(), federate(demo(), progress=False))
     assert job.config.data.basis_size == config.data.basis_size
-    assert job.shape == (10, config.data.basis_size + 1)
+    assert job.shape == (10, directions_in(config.data) + 1)
     names = load_dataset("digits").feature_names
     own = ["data.name=own", "data.clients=10", "data.scattering_scale=1", "rounds.participants=5", "data.basis=strokes"]
     other = job_from("demo", own, slots=[144], arrays=Arrays(list("0123456789"), list(names)))
-    assert abs(other.config.data.basis_size - config.data.basis_size) <= 1, "144 slots each instead of 144 and some 145"
+    assert abs(directions_in(other.config.data) - directions_in(config.data)) <= 1, "144 slots each instead of 144 and some 145"
 
 
 def test_without_a_basis_the_number_stays_open_and_a_private_basis_has_its_own():
@@ -118,7 +119,7 @@ def test_the_former_default_keeps_its_digest_and_the_new_one_has_its_own():
 def test_a_finished_run_predicts_with_its_directions(tmp_path):
     run = fedpdm.train(demo("rounds.total=2", "metrics.diagnose_every=0"), tmp_path / "run", progress=False, report=False)
     model, digits = load_model(tmp_path / "run"), load_dataset("digits")
-    assert model.weights.shape == (10, run.config.data.basis_size + 1)
+    assert model.weights.shape == (10, directions_in(run.config.data) + 1)
     rows = prepare_rows(model.config, digits.test_features, digits.feature_names)
     accuracy = np.mean(model.probabilities(rows).argmax(axis=1) == digits.test_labels)
     assert accuracy == pytest.approx(run.summary["test_accuracy"], abs=1e-6)

@@ -87,8 +87,10 @@ class Job(Section):
             raise ValueError("one class stands for a number, whose bounds are in [table.target]: there must be both or neither")
         if self.kind == "time" and self.settings.privacy.trust == "cohorts":
             raise ValueError('a time to an event is not for deployed cohorts yet: set privacy.trust="local"')
-        if has_public_basis(self.settings.data, self.features) or basis == PRIVATE_BASIS:
-            directions_in(self.settings.data)
+        if self.settings.data.basis_size == "auto" and (
+            basis == PRIVATE_BASIS or has_public_basis(self.settings.data, self.features)
+        ):
+            raise ValueError("data.basis_size=auto is for simulation: a job names its number (`fedpdm flower init` writes it)")
         if self.settings.problem.loss == "auto":
             raise ValueError("problem.loss=auto is for simulation: a job names its loss")
         with_loss(self.settings, self.kind)
