@@ -124,7 +124,7 @@ def test_the_second_check_judges_what_the_last_model_leaves_open():
     found = judge(claim, only_last, RULE)
     assert (found["verdict"], found["judged_by"]) == ("undecided", LAST_MODEL), "without curves there is the first check alone"
     lines = claims_page([judge(claim, table, RULE)], [], [], [], [])
-    assert lines[2].startswith("- **Of 1 claims 1 hold** (1 by the second check)")
+    assert lines[2].startswith("- **Of 1 claims 1 hold** (verdicts of the second check: 1)")
     assert any(line.endswith(f"| holds ({LAST_QUARTER}) |") for line in lines)
 
 

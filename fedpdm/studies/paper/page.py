@@ -134,7 +134,7 @@ def answer_lines(claims: Claims, remedies: Sequence[Remedy], readings: Claims = 
         A list in Markdown, one item per line.
     """
     second = sum(claim.get("judged_by") == LAST_QUARTER for claim in claims)
-    how = f" ({second} by the second check)" if second else ""
+    how = f" (verdicts of the second check: {second})" if second else ""
     reading = "[our reading of the paper](../../reading-the-paper.md)"
     lines = [f"- **Of {len(claims)} claims {_counted(claims)}**{how}, in {reading}."]
     for groups in (("fig2", "fig3"), ("fig4",), ("fig5", "fig6"), ("fig7",), ("fig8",), (PROPERTIES,)):
