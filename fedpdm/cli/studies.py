@@ -120,7 +120,8 @@ def reproduce_command(
             if "against" in v:
                 print(f"{v['verdict']:15}{v['effect']:>10.4g}  {v['claim']} (best of the others: {v['against']})")
             else:
-                print(f"{v['effect']:>5.0%} of {v['readings']} readings  {v['claim']} (decides most: {v['decides']})")
+                decides = f" (decides most: {v['decides']})" if v["decides"] else ""
+                print(f"{v['effect']:>5.0%} of {v['readings']} readings  {v['claim']}{decides}")
         print(f"{figure}.md, .csv, .json, .png and .svg are in {folder}.")
         return
     rule = Rule(count, most_seeds) if until_decided else None

@@ -95,3 +95,13 @@ def test_the_deciding_factor_and_the_best_reading_are_found(tmp_path):
     page = (tmp_path / "readings.md").read_text()
     assert f"| {HEADLINES[2].text} | {cached:.0%} |" in page
     assert "## The reading under which the claims hold best" in page
+
+
+def test_few_readings_name_no_deciding_factor(tmp_path):
+    """A fit of all factors to 12 readings passes through all of them, and would name the model that is tested."""
+    entries = write_readings(made_up()[:24], tmp_path, seeds=1, quick=False)
+    assert {entry["decides"] for entry in entries} == {None}
+    page = (tmp_path / "readings.md").read_text()
+    assert "The first 12 of 200 readings" in page
+    assert "too few readings to tell" in page
+    assert "| server rule | participants " in page

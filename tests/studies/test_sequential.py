@@ -124,7 +124,7 @@ def test_the_second_check_judges_what_the_last_model_leaves_open():
     found = judge(claim, only_last, RULE)
     assert (found["verdict"], found["judged_by"]) == ("undecided", LAST_MODEL), "without curves there is the first check alone"
     lines = claims_page([judge(claim, table, RULE)], [], [], [], [])
-    assert lines[2].startswith("- **Of 1 claims 1 hold** (1 by the second check)")
+    assert lines[2].startswith("- **Of 1 claims 1 hold** (verdicts of the second check: 1)")
     assert any(line.endswith(f"| holds ({LAST_QUARTER}) |") for line in lines)
 
 
@@ -179,6 +179,10 @@ def test_the_page_opens_with_the_answer_and_links_figures_to_claims():
     assert answer[0].startswith(f"- **Of 4 claims {held} hold, ")
     page = claims_page(judged, [], remedies, ["fig7"], ["- Command: `x`"])
     assert page[2] == answer[0]
+    readings = [{"id": "fig7a-first", "claim": "Adult, without DP: FedPDM is first", "effect": 0.25}]
+    wider = answer_lines(judged, remedies, readings)
+    assert len(wider) == len(answer)
+    assert any("(readings.md) it is first in 25% (Adult, without DP)." in line for line in wider)
     text = "\n".join(page)
     assert "## Figure 7" in text
     assert "[fig7c-feddyn](#fig7c-feddyn)" in text

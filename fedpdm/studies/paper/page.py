@@ -76,7 +76,12 @@ class Provenance(NamedTuple):
 
 
 def claims_page(
-    claims: Claims, left_out: Sequence[str], remedies: Sequence[Remedy], figures: Sequence[str], provenance: Sequence[str]
+    claims: Claims,
+    left_out: Sequence[str],
+    remedies: Sequence[Remedy],
+    figures: Sequence[str],
+    provenance: Sequence[str],
+    readings: Claims = (),
 ) -> list[str]:
     """Make the page of the claims.
 
@@ -92,13 +97,16 @@ def claims_page(
         The figures that were drawn.
     provenance : sequence of str
         Lines that say how the results came about.
+    readings : sequence of dict
+        The entries of readings.json, if the readings were run.
 
     Returns
     -------
     list of str
         The lines in Markdown.
     """
-    lines = ["# The paper's claims", "", *answer_lines(claims, remedies), "", "## How it was found", "", *provenance]
+    answer = answer_lines(claims, remedies, readings)
+    lines = ["# The paper's claims", "", *answer, "", "## How it was found", "", *provenance]
     for group in TITLES:
         own = [claim for claim in claims if _group(claim) == group]
         if own or group in figures:
@@ -108,7 +116,7 @@ def claims_page(
     return [*lines, *remedy_lines(remedies)]
 
 
-def answer_lines(claims: Claims, remedies: Sequence[Remedy]) -> list[str]:
+def answer_lines(claims: Claims, remedies: Sequence[Remedy], readings: Claims = ()) -> list[str]:
     """Say in at most ten lines what is true, under which reading, and what to do instead.
 
     Parameters
@@ -117,6 +125,8 @@ def answer_lines(claims: Claims, remedies: Sequence[Remedy]) -> list[str]:
         The entries of claims.json.
     remedies : sequence of Remedy
         FedPDM with other choices, against the best baseline.
+    readings : sequence of dict
+        The entries of readings.json, if the readings were run.
 
     Returns
     -------
@@ -124,7 +134,7 @@ def answer_lines(claims: Claims, remedies: Sequence[Remedy]) -> list[str]:
         A list in Markdown, one item per line.
     """
     second = sum(claim.get("judged_by") == LAST_QUARTER for claim in claims)
-    how = f" ({second} by the second check)" if second else ""
+    how = f" (verdicts of the second check: {second})" if second else ""
     reading = "[our reading of the paper](../../reading-the-paper.md)"
     lines = [f"- **Of {len(claims)} claims {_counted(claims)}**{how}, in {reading}."]
     for groups in (("fig2", "fig3"), ("fig4",), ("fig5", "fig6"), ("fig7",), ("fig8",), (PROPERTIES,)):
@@ -132,7 +142,7 @@ def answer_lines(claims: Claims, remedies: Sequence[Remedy]) -> list[str]:
         if own:
             links = " and ".join(f"[{TITLES[group]}](#{_anchor(TITLES[group])})" for group in groups)
             lines.append(f"- {links}: {_counted(own)}.{_refuted(own)}")
-    return [*lines, *_against_baselines(claims), *_advice(remedies)]
+    return [*lines, *_against_baselines(claims, readings), *_advice(remedies)]
 
 
 def _refuted(claims: Claims) -> str:
@@ -144,14 +154,17 @@ def _refuted(claims: Claims) -> str:
     return f" Furthest from true: [{worst['claim']}](#{worst['id']}), effect {worst['effect']:g}."
 
 
-def _against_baselines(claims: Claims) -> Iterator[str]:
+def _against_baselines(claims: Claims, readings: Claims) -> Iterator[str]:
     said = []
     for name in BASELINES:
         own = [claim for claim in claims if claim["id"][:4] in ("fig7", "fig8") and claim["id"].endswith(f"-{name.lower()}")]
         if own:
             said.append(f"{name} in {sum(claim['verdict'] == 'holds' for claim in own)} of {len(own)} panels")
+    first = [entry for entry in readings if entry["id"].endswith("-first")]
+    shares = ", ".join(f"{entry['effect']:.0%} ({entry['claim'].partition(':')[0]})" for entry in first)
+    others = f" Over [other readings of the paper](readings.md) it is first in {shares}." if first else ""
     if said:
-        yield f"- FedPDM as published is above {', '.join(said)}."
+        yield f"- FedPDM as published is above {', '.join(said)}.{others}"
 
 
 def _advice(remedies: Sequence[Remedy]) -> Iterator[str]:

@@ -133,9 +133,16 @@ def reproduce(
     atomic_write(folder / "claims.json", (json.dumps(claims, indent=2) + "\n").encode())
     remedies = compare_remedies(chosen, FirstSeeds(table, seeds))
     how = Provenance(command or f"fedpdm reproduce {shlex.quote(figure)}", seeds, scale.quick, rule)
-    text = "\n".join(claims_page(claims, left_out, remedies, figures, [*how.lines(), *_changed(scale), *_cost(result)])) + "\n"
+    lines = [*how.lines(), *_changed(scale), *_cost(result)]
+    text = "\n".join(claims_page(claims, left_out, remedies, figures, lines, _readings(folder))) + "\n"
     atomic_write(folder / "claims.md", text.encode())
     return result
+
+
+def _readings(folder: Path) -> list[dict[str, Any]]:
+    """The answers of `fedpdm reproduce readings`, if it wrote into this folder."""
+    path = folder / "readings.json"
+    return json.loads(path.read_text()) if path.exists() else []
 
 
 def _changed(scale: Scale) -> list[str]:

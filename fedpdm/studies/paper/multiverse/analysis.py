@@ -11,7 +11,7 @@ from fedpdm.studies.paper.multiverse.factors import Reading, our_reading
 from fedpdm.studies.sequential import MARGIN
 
 __all__ = ["HEADLINES", "Headline", "Specification", "best_specification", "changes", "gap", "importance", "level_means"]
-__all__ += ["nearest_that_moves", "share_held"]
+__all__ += ["nearest_that_moves", "share_held", "tells_factors_apart"]
 
 # Mean accuracy over the seeds, by panel and curve
 Accuracies = Mapping[tuple[str, str], float]
@@ -116,6 +116,24 @@ def importance(headline: Headline, specifications: Sequence[Specification]) -> d
     whole = _left(values, specifications, names)
     without = {name: _left(values, specifications, [n for n in names if n != name]) for name in names}
     return {name: max(0.0, left - whole) / total for name, left in without.items()}
+
+
+def tells_factors_apart(specifications: Sequence[Specification]) -> bool:
+    """Say whether there are enough readings for `importance`: at least twice as many as its fit has numbers.
+
+    Parameters
+    ----------
+    specifications : sequence of Specification
+        The specifications.
+
+    Returns
+    -------
+    bool
+        False: a fit of all factors would pass through nearly every reading, and no factor would seem to matter.
+    """
+    levels = specifications[0].levels
+    numbers = 1 + sum(len({one.levels[name] for one in specifications}) - 1 for name in levels)
+    return len({one.number for one in specifications}) >= 2 * numbers
 
 
 def _left(values: np.ndarray, specifications: Sequence[Specification], names: Sequence[str]) -> float:

@@ -89,7 +89,8 @@ def _shares(found: Sequence[Specification], entries: Sequence[Mapping[str, Any]]
     for headline, entry in zip(HEADLINES, entries, strict=True):
         shares = " | ".join(_share(headline, [one for one in found if one.levels["tested"] == name]) for name in TESTED)
         first = entry["decides"]
-        yield f"| {headline.text} | {entry['effect']:.0%} | {shares} | {TITLES[first]} ({entry['explained'][first]:.0%}) |"
+        decides = f"{TITLES[first]} ({entry['explained'][first]:.0%})" if first else "too few readings to tell"
+        yield f"| {headline.text} | {entry['effect']:.0%} | {shares} | {decides} |"
 
 
 def _share(headline: Headline, found: Sequence[Specification]) -> str:
@@ -102,8 +103,13 @@ def _deciding(found: Sequence[Specification], entries: Sequence[Mapping[str, Any
     first = [(headline, entry) for headline, entry in zip(HEADLINES, entries, strict=True) if headline.id.endswith("-first")]
     yield "## Which factor decides"
     yield ""
-    yield "Share of the variance of FedPDM's distance to the best baseline that each factor explains alone, and the mean"
-    yield "distance of each level. The rest is interactions and seeds."
+    known = all(entry["decides"] for entry in entries)
+    if known:
+        yield "Share of the variance of FedPDM's distance to the best baseline that each factor explains alone, and the mean"
+        yield "distance of each level. The rest is interactions and seeds."
+    else:
+        yield "Mean of FedPDM's distance to the best baseline at each level. There are too few readings to tell factors apart:"
+        yield "the other factors are not equally often at each level, so a difference here may be due to them."
     yield ""
     yield f"| factor | {' | '.join(headline.text.partition(':')[0] for headline, _ in first)} |"
     yield "|---|" + "---|" * len(first)
@@ -111,7 +117,7 @@ def _deciding(found: Sequence[Specification], entries: Sequence[Mapping[str, Any
         cells = []
         for headline, entry in first:
             means = ", ".join(f"{level} {mean:+.3f}" for level, mean in level_means(headline, found, name).items())
-            cells.append(f"{entry['explained'][name]:.0%} ({means})")
+            cells.append(f"{entry['explained'][name]:.0%} ({means})" if known else means)
         yield f"| {TITLES[name]} | {' | '.join(cells)} |"
 
 

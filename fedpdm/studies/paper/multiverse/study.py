@@ -11,7 +11,14 @@ from fedpdm.config import Config
 from fedpdm.runs.folder import atomic_write
 from fedpdm.runs.sweep import Result, run_sweep
 from fedpdm.studies.drawing import require_drawing, write_csv
-from fedpdm.studies.paper.multiverse.analysis import HEADLINES, Specification, gap, importance, share_held
+from fedpdm.studies.paper.multiverse.analysis import (
+    HEADLINES,
+    Specification,
+    gap,
+    importance,
+    share_held,
+    tells_factors_apart,
+)
 from fedpdm.studies.paper.multiverse.cells import PANELS, reading_cells
 from fedpdm.studies.paper.multiverse.design import read_design
 from fedpdm.studies.paper.multiverse.drawing import draw_curve
@@ -141,7 +148,7 @@ def write_readings(
     Returns
     -------
     list of dict
-        One entry per headline claim: its share, and the factor that decides most.
+        One entry per headline claim: its share, and the factor that decides most, if there are enough readings to tell.
     """
     rows = []
     for one in found:
@@ -151,8 +158,8 @@ def write_readings(
     write_csv(rows, folder / "readings.csv")
     entries = []
     for headline in HEADLINES:
-        weights = importance(headline, found)
-        first = max(weights, key=lambda name: weights[name])
+        weights = importance(headline, found) if tells_factors_apart(found) else {}
+        first = max(weights, key=lambda name: weights[name], default=None)
         entries.append(
             {
                 "id": headline.id,
