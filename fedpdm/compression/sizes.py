@@ -10,20 +10,24 @@ __all__ = ["HEADER_BYTES", "index_bytes", "part_bytes", "value_bytes", "message_
 
 HEADER_BYTES = 12
 _WORD = 32  # coordinates whose flags fit into a word: the nearest one below another is found without a scan
+_LONG = 256  # coordinates: shorter rows are not filled up
 
 
 def _quotients(flags: Array, parameter: Array) -> Array:
     """The sum of gap >> parameter over the gaps before each True."""
-    size = flags.size
-    words = -(-size // _WORD)
-    grid = jnp.pad(flags, (0, words * _WORD - size)).reshape(words, _WORD)
-    place, start = lax.iota(jnp.int32, _WORD), _WORD * lax.iota(jnp.int32, words)
-    word = jnp.sum(grid.astype(jnp.uint32) << place.astype(jnp.uint32), axis=1, dtype=jnp.uint32)
-    last_in_word = jnp.where(word > 0, start + _highest(word), -1)
-    before = jnp.concatenate([jnp.full(1, -1, jnp.int32), lax.cummax(last_in_word)[:-1]])
-    lower = word[:, None] & ((jnp.uint32(1) << place.astype(jnp.uint32)) - 1)
-    last = jnp.where(lower > 0, start[:, None] + _highest(lower), before[:, None])
-    gaps = start[:, None] + place - last - 1
+    # Rows are filled up to whole words one by one: XLA is slow at other shapes of the whole.
+    table = flags.reshape(-1, flags.shape[-1]) if flags.ndim > 1 and flags.shape[-1] >= _LONG else flags.reshape(1, -1)
+    rows, width = table.shape
+    words = -(-width // _WORD)
+    grid = jnp.pad(table, ((0, 0), (0, words * _WORD - width))).reshape(rows, words, _WORD)
+    place = lax.iota(jnp.int32, _WORD)
+    start = width * lax.iota(jnp.int32, rows)[:, None] + _WORD * lax.iota(jnp.int32, words)
+    word = jnp.sum(grid.astype(jnp.uint32) << place.astype(jnp.uint32), axis=2, dtype=jnp.uint32)
+    last_in_word = jnp.where(word > 0, start + _highest(word), -1).ravel()
+    before = jnp.concatenate([jnp.full(1, -1, jnp.int32), lax.cummax(last_in_word)[:-1]]).reshape(rows, words, 1)
+    lower = word[..., None] & ((jnp.uint32(1) << place.astype(jnp.uint32)) - 1)
+    last = jnp.where(lower > 0, start[..., None] + _highest(lower), before)
+    gaps = start[..., None] + place - last - 1
     return jnp.sum(jnp.where(grid, gaps >> parameter, 0))
 
 
@@ -52,11 +56,10 @@ def index_bytes(mask: Array) -> Array:
     Array
         int32 scalar.
     """
-    flags = mask.ravel()
-    count = jnp.sum(flags, dtype=jnp.int32)
-    rare = jnp.minimum(count, flags.size - count)
-    quotients = _quotients(flags ^ (rare < count), rice_parameter(flags.size, rare))
-    bitmap, packed, rice = code_lengths(flags.size, rare, quotients)
+    count = jnp.sum(mask, dtype=jnp.int32)
+    rare = jnp.minimum(count, mask.size - count)
+    quotients = _quotients(mask ^ (rare < count), rice_parameter(mask.size, rare))
+    bitmap, packed, rice = code_lengths(mask.size, rare, quotients)
     return jnp.minimum(bitmap, jnp.minimum(packed, rice))
 
 

@@ -102,6 +102,7 @@ def _softmax_gradient(
     features: np.ndarray,
     labels: np.ndarray,
     rows: np.ndarray,
+    coming: np.ndarray,
     data: np.ndarray,
     source: np.ndarray,
     times: np.ndarray,
@@ -110,6 +111,8 @@ def _softmax_gradient(
     share, slopes, total = np.float32(1.0) / np.float32(len(rows)), np.empty(len(x), np.float32), np.float32(0.0)
     for j in range(len(rows)):
         example = features[rows[j]]
+        if j < len(coming):
+            _announce(features[coming[j]])
         _softmax_slopes(clip, x, example, labels[rows[j]], slopes)
         for k in range(len(x)):
             if j == 0:
@@ -129,6 +132,7 @@ def _logistic_gradient(
     features: np.ndarray,
     labels: np.ndarray,
     rows: np.ndarray,
+    coming: np.ndarray,
     data: np.ndarray,
     source: np.ndarray,
     times: np.ndarray,
@@ -136,12 +140,14 @@ def _logistic_gradient(
     """The mean gradient of the losses of a batch, whose rows are in the order of their labels; returns its norm.
 
     Row k of it is times[k] times: row k of `data` if source[k] is SUM; an example if source[k] is its number, so that nothing
-    is copied for a class with a single example; and zero if source[k] is NOTHING.
+    is copied for a class with a single example; and zero if source[k] is NOTHING. The rows of the next batch are announced.
     """
     share, total, j = np.float32(1.0) / np.float32(len(rows)), np.float32(0.0), 0
     source[:] = NOTHING
     while j < len(rows):
         k, first = labels[rows[j]], features[rows[j]]
+        if j < len(coming):
+            _announce(features[coming[j]])
         source[k], times[k] = rows[j], share * _logistic_slope(clip, _dot(x[k], first))
         j += 1
         if j == len(rows) or labels[rows[j]] != k:
@@ -151,6 +157,8 @@ def _logistic_gradient(
         source[k], times[k] = SUM, np.float32(1.0)
         while j < len(rows) and labels[rows[j]] == k:
             example = features[rows[j]]
+            if j < len(coming):
+                _announce(features[coming[j]])
             _add(data[k], share * _logistic_slope(clip, _dot(x[k], example)), example)
             j += 1
         total += _dot(data[k], data[k])
@@ -287,14 +295,12 @@ def _step_by_step(
     data, source, times = np.empty_like(x), np.empty(len(x), np.int64), np.empty(len(x), np.float32)
     gradient_of = data, source, times
     for step in range(steps):
-        for row in visits[(step + 1) * batch : (step + 2) * batch]:
-            _announce(features[row])
-        rows = visits[step * batch : (step + 1) * batch]
+        rows, coming = visits[step * batch : (step + 1) * batch], visits[(step + 1) * batch : (step + 2) * batch]
         if kind == LOGISTIC:
             _by_label(labels, rows)
-            norm = _logistic_gradient(loss_clip, x, features, labels, rows, *gradient_of)
+            norm = _logistic_gradient(loss_clip, x, features, labels, rows, coming, *gradient_of)
         else:
-            norm = _softmax_gradient(loss_clip, x, features, labels, rows, *gradient_of)
+            norm = _softmax_gradient(loss_clip, x, features, labels, rows, coming, *gradient_of)
         factor = np.float32(1.0)
         if batch_clip > 0:
             factor = np.float32(min(1.0, batch_clip / (norm + 1e-30)))

@@ -1,0 +1,66 @@
+"""Gates on what a round costs, which do not depend on a quiet machine: instructions in loops, loops of XLA, bytes."""
+
+import platform
+import re
+
+import numpy as np
+import pytest
+
+from fedpdm.config import load_config
+from fedpdm.data import federation_from_arrays
+from fedpdm.engines.simulation import programs
+from fedpdm.engines.simulation.build import build_simulation
+from fedpdm.engines.simulation.memory import ALIGNMENT, LARGE_ARRAY, on_device
+from fedpdm.native.steps import _add, _dot, _drift, _move, _put
+
+VECTOR, NUMBER = np.ones(100, np.float32), np.float32(0.5)
+LOOPS = {
+    _dot: (VECTOR, VECTOR),
+    _add: (VECTOR, NUMBER, VECTOR),
+    _put: (VECTOR, NUMBER, VECTOR),
+    _drift: (VECTOR, VECTOR, NUMBER, NUMBER, NUMBER),
+    _move: (VECTOR, NUMBER, VECTOR, VECTOR, NUMBER, NUMBER, NUMBER),
+}
+THIN = ("privacy.mechanism=paper", "privacy.epsilon=100000", "compression.kind=topk", "compression.uplink=0.1")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the names of instructions are those of x86")
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
+def test_a_loop_of_the_kernel_works_on_vectors(loop) -> None:
+    """Most multiplications and all divisions inside the main loop are of whole vectors; a checked division would not be."""
+    loop(*(np.copy(argument) for argument in LOOPS[loop]))
+    text = next(iter(loop.inspect_asm().values()))
+    assert re.search(r"v(fn?m(add|sub)\w*|mul)ps\s.*%[yz]mm", text), "no product of vectors"
+    assert loop not in (_drift, _move) or re.search(r"vdivps\s.*%[yz]mm", text), "no division of vectors"
+
+
+def round_program(*settings: str) -> str:
+    """The compiled program of a round with 10 classes and 300 features."""
+    rng = np.random.default_rng(0)
+    rows = [(rng.standard_normal((20, 300), np.float32) / 20, rng.integers(0, 10, 20).astype(np.int32)) for _ in range(6)]
+    fixed = ["local.steps=3", "local.batch_size=5", "rounds.total=4", "rounds.participants=3", "rounds.all_first=false"]
+    config = load_config("paper-mnist", [*fixed, "metrics.diagnose_every=2", *settings])
+    before = set(programs._compiled)
+    simulation = build_simulation(config, federation_from_arrays(rows, *rows[0]))
+    simulation.diagnose = dict
+    simulation.advance()
+    texts = [executable.as_text() for key, executable in programs._compiled.items() if key not in before]
+    return next(text for text in texts if "fedpdm_linear_steps" in text)
+
+
+@pytest.mark.parametrize(("settings", "most"), [((), 6), (THIN, 9)], ids=["plain", "noise, clip, top-k"])
+def test_a_round_has_few_loops_inside(settings, most) -> None:
+    """Loops of XLA go through memory in every turn: the rounds, random numbers, and the two searches of top-k are all."""
+    text = round_program(*settings)
+    assert len(re.findall(r"\swhile\(", text)) <= most
+    assert "sort(" not in text
+    assert not re.search(r"transpose\(.*pred\[", text)
+
+
+def test_large_arrays_lie_where_xla_takes_them_and_are_copies() -> None:
+    array = np.ones((LARGE_ARRAY // 4 + 5, 1), np.float32)
+    placed = on_device(array)
+    array[:] = 2
+    assert placed.unsafe_buffer_pointer() % ALIGNMENT == 0
+    np.testing.assert_array_equal(placed, 1)
+    assert on_device(np.arange(5.0)).dtype == np.float32
