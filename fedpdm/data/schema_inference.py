@@ -9,6 +9,7 @@ __all__ = [
     "MAX_LEVELS",
     "MAX_CLASSES",
     "MAX_NUMBERED_CLASSES",
+    "NAMELESS",
 ]
 
 import math
@@ -45,6 +46,7 @@ NAMES_OF_IDS = re.compile(
     r"|^(Unnamed: \d+|rownames)?$"  # numbers of rows, as R and pandas write them: behind no name, or a made-up one
 )
 ENDS_LIKE_AN_ID = re.compile(r"(?i)(id|no|nr|num|number|key|code|^index)$")  # pidnum: enough if every row has its own number
+NAMELESS = "a column without a name"
 DATES = r"^\d{4}-\d{1,2}-\d{1,2}([T ].*)?$|^\d{1,2}[./]\d{1,2}[./]\d{2,4}([T ].*)?$"
 
 
@@ -279,7 +281,7 @@ def _infer_column(table: Table, name: str, series: "polars.Series", notes: list[
         longest = int(levels.str.len_bytes().max() or 1)  # pyright: ignore
         return Text(length=min(MAX_BYTES, 100 * math.ceil(longest / 100)))
     if named:
-        names.append(f"{name or 'a column without a name'} ({len(levels)} different words)")
+        names.append(f"{name or NAMELESS} ({len(levels)} different words)")
         return Ignored()
     return Category(levels=in_order(set(levels.to_list())))
 
@@ -315,7 +317,7 @@ def _infer_number(table: Table, name: str, series: "polars.Series", notes: list[
         if all(_is_date(int(value)) for value in different):
             notes.append(f'{name}: looks like dates written as numbers; if so, make it kind = "ignored" in a schema')
         elif _names_rows(name, different, len(values)):
-            names.append(f"{name or 'a column without a name'} ({len(different)} different numbers)")
+            names.append(f"{name or NAMELESS} ({len(different)} different numbers)")
             return Ignored()
     return Number(low=low, high=high, missing_column=bool(missing.any()))
 

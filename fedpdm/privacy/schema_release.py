@@ -10,7 +10,7 @@ import numpy as np
 from fedpdm.data.encoding import as_words, known_numbers
 from fedpdm.data.images import is_image_column
 from fedpdm.data.schema import Category, Column, Cost, Ignored, Number, Schema, some
-from fedpdm.data.schema_inference import NAMES_OF_IDS, Inferred, in_order
+from fedpdm.data.schema_inference import NAMELESS, NAMES_OF_IDS, Inferred, in_order
 from fedpdm.data.tables import Table
 from fedpdm.errors import ConfigError, DataError, require_extra
 
@@ -218,7 +218,9 @@ def _column(name: str, grid: np.ndarray, words: dict[str, int], limits: Threshol
         found = some(sorted(words))
         notes.append(f"{name}: a number, but {found} is among its values, and a run refuses words: leave these cells empty")
     if places and NAMES_OF_IDS.search(name):
-        notes.append(f"{name}: ignored, because numbers in a column of this name look like ids; to keep it, write its bounds")
+        notes.append(
+            f"{name or NAMELESS}: ignored, because numbers in a column of this name look like ids; to keep it, write its bounds"
+        )
         return Ignored()
     low, high = (_edges(min(places))[0], _edges(max(places))[1]) if places else (0.0, 0.0)
     if low < high:

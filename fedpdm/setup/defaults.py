@@ -295,13 +295,17 @@ def verdict(
     rare = ""
     if rarest is not None and rarest < RARE:
         rare = (
-            f"The rarest class has {rarest:.1%} of the rows: accuracy may stay at the majority rate at any budget; see the AUC."
+            f"The rarest class has {100 * rarest:.2g}% of the rows: accuracy may stay at the majority rate at any budget; see "
+            "the AUC."
         )
     if now >= ENOUGH:
         return rare or None
     while found(enough) < ENOUGH and enough < 1000:
         enough *= 1.1
-    more, fewer = math.ceil(ENOUGH / now * float(sizes.rows.sum())), max(1, int(sizes.features * now / ENOUGH))
+    ways = [f"epsilon = {float(f'{enough:.2g}'):g}"] if found(enough) >= ENOUGH else []
+    ways.append(f"about {math.ceil(ENOUGH / now * float(sizes.rows.sum()))} {units} in all")
+    if fewer := int(sizes.features * now / ENOUGH):
+        ways.append(f"{fewer} feature{'s' if fewer > 1 else ''} instead of {sizes.features}")
     whose = " for the rarest class" if sizes.classes > 2 else ""
     how = (
         f"the model may learn nothing: expect an AUC near 0.5{whose} and an accuracy at or below the majority rate"
@@ -313,6 +317,5 @@ def verdict(
     limit = TOO_LITTLE if now < TOO_LITTLE else ENOUGH
     return (
         f"The budget is small for {'these examples' if mapped else 'this table'}: the signal is {now:.2g}, and below "
-        f"{limit:g} {how} (docs/defaults.md). Enough would be epsilon = {enough:.2g}, or about {more} {units} in all, or "
-        f"{fewer} features instead of {sizes.features}. {rare}"
+        f"{limit:g} {how} (docs/defaults.md). Enough would be {', or '.join(ways)}. {rare}"
     ).rstrip()

@@ -112,6 +112,19 @@ def test_the_command_line_plans_for_a_table():
     assert told["settings"]["privacy.mode"] == "linearised"
 
 
+def test_a_warning_names_only_ways_that_are_enough():
+    hopeless = verdict(Sizes(np.full(100, 10.0), 29, classes=6), 3.0, 1e-5, rarest=0.0004, clients_per_unit=12)
+    assert "epsilon" not in hopeless
+    assert "feature" not in hopeless
+    assert "rows in all" in hopeless
+    assert "has 0.04% of the rows" in hopeless
+    sizes = Sizes(np.full(10, 100.0), 20)
+    told = verdict(sizes, 0.3, 1e-5)
+    enough = float(told.partition("Enough would be epsilon = ")[2].partition(",")[0])
+    assert signal(sizes, 1.02 * enough, 1e-5) >= ENOUGH  # it is written with two digits
+    assert "feature" in told
+
+
 def test_persons_at_several_clients_share_the_budget():
     sizes = Sizes(np.full(10, 500.0), 20)
     assert signal(sizes, 1.0, 1e-5, clients_per_unit=4) < 0.55 * signal(sizes, 1.0, 1e-5)
