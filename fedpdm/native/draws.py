@@ -30,7 +30,15 @@ def _four_rounds(x: np.uint32, y: np.uint32, a: int, b: int, c: int, d: int) -> 
 
 @njit(error_model="numpy")
 def draw(key: np.ndarray, draws: np.ndarray) -> None:
-    """`jax.random.uniform` with a threefry key, times 2^23: the counter-based generator Threefry-2x32 with 20 rounds."""
+    """Draw `jax.random.uniform` with a threefry key, times 2^23: the counter-based generator Threefry-2x32 with 20 rounds.
+
+    Parameters
+    ----------
+    key : ndarray
+        The two words of the key.
+    draws : ndarray
+        Takes the whole numbers.
+    """
     k0, k1 = key
     k2 = np.uint32(k0 ^ k1 ^ np.uint32(0x1BD11BDA))
     for i in range(draws.shape[0]):
@@ -44,7 +52,17 @@ def draw(key: np.ndarray, draws: np.ndarray) -> None:
 
 @njit(error_model="numpy")
 def order_of(draws: np.ndarray, order: np.ndarray, starts: np.ndarray) -> None:
-    """The stable argsort of the draws, which are uniform in 0 ... 2^23 - 1: by buckets of about one each."""
+    """Compute the stable argsort of the draws, which are uniform in 0 ... 2^23 - 1: by buckets of about one each.
+
+    Parameters
+    ----------
+    draws : ndarray
+        The whole numbers.
+    order : ndarray
+        Takes the order.
+    starts : ndarray
+        Room for one number more than there are draws.
+    """
     size = draws.shape[0]
     starts[:] = 0
     for row in range(size):

@@ -48,13 +48,13 @@ def round_program(*settings: str) -> str:
     return next(text for text in texts if "fedpdm_linear_steps" in text)
 
 
-@pytest.mark.parametrize(("settings", "most"), [((), 6), (THIN, 9)], ids=["plain", "noise, clip, top-k"])
+@pytest.mark.parametrize(("settings", "most"), [((), 4), (THIN, 7)], ids=["plain", "noise, clip, top-k"])
 def test_a_round_has_few_loops_inside(settings, most) -> None:
     """Loops of XLA go through memory in every turn: the rounds, random numbers, and the two searches of top-k are all."""
     text = round_program(*settings)
     assert len(re.findall(r"\swhile\(", text)) <= most
     assert "sort(" not in text
-    assert not re.search(r"transpose\(.*pred\[", text)
+    assert "transpose(" not in text
 
 
 def test_large_arrays_lie_where_xla_takes_them_and_are_copies() -> None:
