@@ -200,7 +200,8 @@ def make_map(name: str, feature_names: Sequence[str], options: Mapping[str, Any]
     if chosen not in FEATURE_MAPS:
         raise ConfigError(f"unknown feature map {name!r}: the maps are {', '.join(FEATURE_MAPS)} and auto")
     options = with_basis_chosen(chosen, FeatureOptions(**(options or {})))
-    return FEATURE_MAPS[chosen].build(options) if options["basis"] == "none" else _behind_basis(chosen, options)
+    plain = chosen == "raw" or options["basis"] == "none"  # raw features are never projected
+    return FEATURE_MAPS[chosen].build(options) if plain else _behind_basis(chosen, options)
 
 
 def with_basis_chosen(name: str, options: FeatureOptions) -> FeatureOptions:

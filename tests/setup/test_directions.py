@@ -101,6 +101,8 @@ def test_without_a_basis_the_number_stays_open_and_a_private_basis_has_its_own()
     plain = with_directions(demo("data.basis=none"), np.full(10, 144), 10, names)
     assert plain.data.basis_size == "auto"
     assert make_job(plain, 144, list("0123456789"), names).settings.data.basis_size == "auto"
+    raw = demo("data.features=raw", "data.scaling=unit", "data.scattering_scale=2")  # the basis is auto, and has nothing to do
+    assert make_job(raw, 144, list("0123456789"), names).shape == (10, 65)
     private = demo("data.basis=private", "data.features=raw", "data.scaling=unit", "data.scattering_scale=2")
     assert with_directions(private, np.full(10, 144), 10, names).data.basis_size == PRIVATE_DIRECTIONS
     assert resolve(private, build_federation(private, progress=False)).data.basis_size == PRIVATE_DIRECTIONS

@@ -15,7 +15,7 @@ from fedpdm.config.keys import dotted
 from fedpdm.config.names import AlgorithmName, OneOf
 from fedpdm.data.basis_files import is_pinned
 from fedpdm.data.encoders import encoder_of
-from fedpdm.data.features import directions_in, map_name, options_of, with_basis_chosen
+from fedpdm.data.features import directions_in, has_public_basis, map_name, options_of, with_basis_chosen
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Refused
 from fedpdm.errors import ConfigError
@@ -226,7 +226,7 @@ def _check_map(policy: Policy, config: Config, job: Job) -> None:
     basis = data.basis if data.basis == PRIVATE_BASIS else with_basis_chosen(name, options)["basis"]
     if policy.takes_offers or not is_pinned(basis):  # the operator who approved a job has seen the digest in it
         _among("map", basis, allow.bases)
-    if basis != "none":
+    if basis == PRIVATE_BASIS or has_public_basis(data, job.features):  # "auto" is none of them before raw features
         _at_most("map", directions_in(data), limits.basis_size_max)
     encoder = encoder_of(config)
     if name == "onnx" and (allow.encoders or policy.takes_offers) and encoder not in allow.encoders:
