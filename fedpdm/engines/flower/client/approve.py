@@ -52,7 +52,9 @@ def explain(job: Job, client: int | None = None) -> list[str]:
         f"{_slot_words(job, client)}; more are refused here, and their number stays secret. Each row is mapped by "
         f"{maps}, and its norm is cut to {data.radius or 1.0:g}."
     )
-    lines.append(f"Work: {local.steps} local steps of size {local.step_size:g} in a round, {batch}.")
+    lines.append(
+        f"Work: {local.steps} local step{'s' if local.steps > 1 else ''} of size {local.step_size:g} in a round, {batch}."
+    )
     if plan is None:
         return [*lines, "Noise: NONE. The messages protect nothing."]
     if job.noise != "secure":
@@ -92,7 +94,7 @@ def explain(job: Job, client: int | None = None) -> list[str]:
 
 def _slot_words(job: Job, client: int | None) -> str:
     if client is None and job.client_slots:
-        most = f"between {min(job.client_slots)} and {job.slots}, a number for every client,"
+        most = f"between {min(job.client_slots)} and {job.slots}, one number for each client"
     else:
         most = f"at most {job.slots if client is None else job.slots_of(client)}"
     if job.kind == "time":
