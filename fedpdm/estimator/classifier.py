@@ -12,7 +12,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from fedpdm.config import Config, validate
+from fedpdm.choices import PENALTIES
+from fedpdm.config import Config, load_config, validate
 from fedpdm.data import clip_norms, with_bias
 from fedpdm.errors import UserError
 from fedpdm.estimator.rows import (
@@ -29,6 +30,8 @@ from fedpdm.problem.prediction import softmax_shares
 from fedpdm.training import train
 
 __all__ = ["FedPDMClassifier"]
+
+ROUNDS = 30  # where the optimum is not reached by other means
 
 
 class FedPDMClassifier(ClassifierMixin, BaseEstimator):
@@ -52,12 +55,16 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         Number of clients that share the examples if `fit` gets no groups.
     participants : int or None
         Clients per round. None: all of them.
-    rounds, local_steps : int
-        Communication rounds, and gradient steps of a client in each.
+    rounds : int or None
+        Communication rounds. None: with a budget, some of the clients or a penalty that is not convex, 30; otherwise until the
+        optimum of central training is reached, by Newton's method.
+    local_steps : int
+        Gradient steps of a client in a round, where there is a number of rounds.
     rho : float
         Weight of the proximal term.
     penalty, gamma : str, float
-        The penalty (a key of `fedpdm.choices.PENALTIES`) and its strength.
+        The penalty (a key of `fedpdm.choices.PENALTIES`) and its strength. Without any, there is no optimum where a line
+        separates the classes.
     class_weight : dict, "balanced" or None
         The weight of an example of each class. "balanced" means n/(classes times n_k); it depends on the examples, so it is
         refused with a budget. The largest weight multiplies the noise of a private model: weights of at most 1 cost nothing.
@@ -97,11 +104,11 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         classes: Sequence[Any] | None = None,
         clients: int = 10,
         participants: int | None = None,
-        rounds: int = 30,
+        rounds: int | None = None,
         local_steps: int = 100,
         rho: float = 0.02,
         penalty: str = "l1",
-        gamma: float = 0.0,
+        gamma: float = 1e-4,
         sparsity: float | None = None,
         class_weight: dict[Any, float] | str | None = None,
         averaged: bool = False,
@@ -163,8 +170,10 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         for client in clients:
             client.features = with_bias(self._within((client.features - centre) / spread))
             client.features[:, -1] = bias
+        # norm 1 at most, or curvature 1 at most: both make the softmax loss 1/2-smooth; Newton's method needs neither
         scale = np.sqrt(2) * (1 + 1e-6) * bias if self.radius else curvature(clients) ** 0.5
-        for client in clients:  # norm 1 at most, or curvature 1 at most: both make the softmax loss 1/2-smooth
+        scale = 1.0 if self._exact(len(clients)) else scale
+        for client in clients:
             client.features /= np.float32(scale)
         try:
             config = self._config(len(clients), int(random.randint(2**31 - 1)), class_weights)
@@ -209,31 +218,37 @@ class FedPDMClassifier(ClassifierMixin, BaseEstimator):
         return clip_norms(features, self.radius) if self.radius else features
 
     def _config(self, clients: int, seed: int, class_weights: list[float] | None) -> Config:
+        problem = {
+            "loss": "softmax",
+            "penalty": self.penalty,
+            "gamma": self.gamma,
+            "sparsity": None if self.sparsity is None else float(self.sparsity),
+            "class_weights": class_weights,
+            "weights": "rows" if self.epsilon is None else "clients",  # rows: as in central training
+        }
+        shared = {"seed": seed, "data": {"name": "own", "clients": clients, "partition": "iid"}, "problem": problem}
+        if self._exact(clients):
+            base = load_config("table").model_dump()
+            return validate({**base, **shared, "metrics": {"evaluate_every": base["rounds"]["total"], "diagnose_every": 5}})
+        rounds = ROUNDS if self.rounds is None else self.rounds
         privacy = {} if self.epsilon is None else {"mechanism": "sound", "epsilon": self.epsilon, "delta": self.delta}
+        # just below 2/(rho + L); larger steps expand
+        step_size = 1.9 / (self.rho + 0.5 * max(class_weights or [1.0]))
         return validate(
             {
-                "seed": seed,
-                "data": {"name": "own", "clients": clients, "partition": "iid"},
-                "problem": {
-                    "loss": "softmax",
-                    "penalty": self.penalty,
-                    "gamma": self.gamma,
-                    "sparsity": None if self.sparsity is None else float(self.sparsity),
-                    "class_weights": class_weights,
-                    "weights": "rows" if self.epsilon is None else "clients",  # rows: as in central training
-                },
+                **shared,
                 "algorithm": {"name": "fedpdm", "rho": self.rho, "server_rule": "dual-memory"},
-                # just below 2/(rho + L); larger steps expand
-                "local": {
-                    "steps": self.local_steps,
-                    "batch_size": 0,
-                    "step_size": 1.9 / (self.rho + 0.5 * max(class_weights or [1.0])),
-                },
-                "rounds": {"total": self.rounds, "participants": self.participants or clients, "all_first": False},
+                "local": {"steps": self.local_steps, "batch_size": 0, "step_size": step_size},
+                "rounds": {"total": rounds, "participants": self.participants or clients, "all_first": False},
                 "privacy": privacy,
-                "metrics": {"evaluate_every": self.rounds, "diagnose_every": self.rounds},
+                "metrics": {"evaluate_every": rounds, "diagnose_every": rounds},
             }
         )
+
+    def _exact(self, clients: int) -> bool:
+        """Whether to train until the optimum is reached."""
+        known = self.penalty in PENALTIES and PENALTIES.row(self.penalty).convex
+        return self.rounds is None and self.epsilon is None and self.participants in (None, clients) and known
 
     def _scores(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self)

@@ -50,7 +50,9 @@ def metric_lines(found: dict[str, Any] | None, where: str = "test rows") -> list
     if added:
         lines.append(", ".join(added) + ".")
     if found.get("threshold") is not None:
-        lines.append(f"Class {found['classes'][1]['name']} is predicted from a probability of {found['threshold']:.4g} on.")
+        name, share = found["classes"][1]["name"], f"{found['threshold']:.4g}"
+        said = f"accuracy {_text(found['accuracy'])}; the accuracy above is that of naming the more likely class"
+        lines.append(f"Class {name} is predicted from a probability of {share} on: {said}.")
     classes = found["classes"]
     if len(classes) > MOST_CLASSES:
         return lines

@@ -145,11 +145,13 @@ def what_was_trained(run: Run) -> str:
     row = PENALTIES.row(c.problem.penalty)
     penalty = f" with {row.title}" if row.title and (c.problem.gamma or GAMMA not in row.options) else ""
     behind = "" if c.data.features == "raw" else f" with the public feature map {_map(run)}"
-    column, own = c.data.partition == "column", run.deployed and run.schema is not None
+    column = c.data.partition == "column"
     dealt = f"one for each {c.data.client_column}" if column else PARTITIONS.row(c.data.partition).title.format(**vars(c.data))
-    dealt = "each with its own rows" if own else dealt
+    name = c.data.name
+    if name == "own":  # a deployment, or arrays: nobody dealt the rows
+        name, dealt = "the clients' own data", "each with its own rows"
     return (
-        f"{kind} of {'rows at the clients' if own else c.data.name}{behind}: {size}, {c.problem.loss} loss{penalty}. "
+        f"{kind} of {name}{behind}: {size}, {c.problem.loss} loss{penalty}. "
         f"{ALGORITHMS.row(c.algorithm.name).title} trained it in {run.summary.get('rounds', c.rounds.total)} rounds, with "
         f"{c.rounds.participants} of {c.data.clients} clients in a round, {dealt}."
     ) + _defence(run)

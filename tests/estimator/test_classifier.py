@@ -56,6 +56,20 @@ def test_without_noise_it_comes_close_to_the_central_optimum_and_groups_are_clie
     np.testing.assert_array_equal(shuffled.coef_, model.coef_)
 
 
+def test_without_noise_and_rounds_it_is_the_central_optimum_with_any_weights():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 4)) * [1, 30, 0.1, 5] + [0, 100, 0, 2]
+    y = np.where(x[:, 0] + x[:, 1] / 30 - 3.3 + 2 * rng.logistic(size=600) > 3, "rare", "usual")
+    owners, weights = rng.choice(5, 600, p=[0.6, 0.2, 0.1, 0.07, 0.03]), rng.integers(1, 4, 600)
+    for class_weight in (None, "balanced", {"rare": 5.0}):
+        model = FedPDMClassifier(gamma=0.0, class_weight=class_weight, random_state=0)
+        model.fit(x, y, groups=owners, sample_weight=weights)
+        scaled = StandardScaler().fit_transform(x)
+        central = LogisticRegression(C=1e9, tol=1e-10, max_iter=5000, class_weight=class_weight)
+        expected = central.fit(scaled, y, sample_weight=weights).predict_proba(scaled)
+        np.testing.assert_allclose(model.predict_proba(x), expected, atol=1e-4)
+
+
 def test_a_budget_gives_a_sentence_and_needs_public_bounds(tumours):
     x, y = tumours
     model = FedPDMClassifier(epsilon=3.0, radius=6.0, classes=["benign", "malignant"], clients=3, averaged=True, random_state=0)

@@ -298,8 +298,10 @@ def test_what_a_job_of_a_table_lacks_is_said(simulated: Path, table: Path) -> No
         job_from(str(simulated), [], slots=None)
     with pytest.raises(ConfigError, match="--unit-rows"):
         job_from(str(simulated), [], slots=[60])
-    with pytest.raises(ConfigError, match="one for each of the 3 clients"):
+    with pytest.raises(ConfigError, match=r"does not fit: client_slots \(--slots\) has 2 numbers, but .*--set data.clients=2"):
         job_from(str(simulated), [], slots=[60, 20], unit_rows=3)
+    two = job_from(str(simulated), ["data.clients=2", "rounds.participants=2"], slots=[60, 20], unit_rows=3)
+    assert (two.config.data.clients, two.client_slots) == (2, [60, 20])
     by_preset = job_from("private-table", ["data.clients=3"], slots=[60], unit_rows=3, schema=table / "s.toml")
     assert by_preset.config.rounds.total == 25, "the rule knows slots"
 

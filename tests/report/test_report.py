@@ -147,6 +147,18 @@ def test_the_rounds_are_those_that_were_run_and_the_model_is_named(tmp_path):
     assert done.summary["rounds"] < load_config("table", []).rounds.total
     assert f"trained it in {done.summary['rounds']} rounds" in page
     assert "The largest coefficients of the averaged model" in page
+    assert f"<dd>{done.summary['test_accuracy_averaged']:.4f}</dd>" in page
+    assert f"{done.summary['test_accuracy']:.4f} of the last model" in page
+
+
+def test_with_a_threshold_the_accuracy_is_that_of_the_threshold(tmp_path):
+    settings = ["data.name=sklearn:breast_cancer", "metrics.threshold=0.95", "rounds.tolerance=1e-3"]
+    done = train_run(load_config("table", settings), tmp_path / "strict")
+    found = done.summary["metrics"]["accuracy"]["value"]
+    assert f"{found:.4f}" != f"{done.summary['test_accuracy']:.4f}"
+    page = (done.folder / "report.html").read_text()
+    assert f"<dd>{found:.4f}</dd>" in page
+    assert f"{done.summary['test_accuracy']:.4f} by naming the more likely class" in page
 
 
 def test_a_model_of_another_kind_is_told_in_words(runs, tmp_path):

@@ -114,12 +114,14 @@ def test_the_command_line_plans_for_a_table():
 
 def test_a_warning_names_only_ways_that_are_enough():
     hopeless = verdict(Sizes(np.full(100, 10.0), 29, classes=6), 3.0, 1e-5, rarest=0.0004, clients_per_unit=12)
+    assert hopeless is not None
     assert "epsilon" not in hopeless
     assert "feature" not in hopeless
     assert "rows in all" in hopeless
     assert "has 0.04% of the rows" in hopeless
     sizes = Sizes(np.full(10, 100.0), 20)
     told = verdict(sizes, 0.3, 1e-5)
+    assert told is not None
     enough = float(told.partition("Enough would be epsilon = ")[2].partition(",")[0])
     assert signal(sizes, 1.02 * enough, 1e-5) >= ENOUGH  # it is written with two digits
     assert "feature" in told

@@ -165,7 +165,8 @@ def _read_source(source: str, settings: list[str]) -> tuple[Config, Schema | Non
             (Path(draft) / "run.toml").write_text(config_toml(config), encoding="utf-8")
             config = load_config(str(Path(draft) / "run.toml"), settings)
     clients = folder.clients_path
-    if config.data.partition == "column" and clients.is_file():
+    chosen = any(setting.partition("=")[0].strip() == "data.clients" for setting in settings)
+    if config.data.partition == "column" and clients.is_file() and not chosen:
         count = len(json.loads(clients.read_text())["clients"])
         config = config.model_copy(update={"data": config.data.model_copy(update={"clients": count})})
     return config, schema

@@ -109,11 +109,14 @@ class Job(Section):
             raise ValueError('[evaluation] needs privacy.mechanism="sound": its counts are noised like every other release')
         if self.settings.metrics.intervals and self.settings.privacy.mechanism == "sound":
             self._check_intervals()
-        if self.client_slots and (len(self.client_slots), max(self.client_slots)) != (self.settings.data.clients, self.slots):
+        if self.client_slots and len(self.client_slots) != (clients := self.settings.data.clients):
             raise ValueError(
-                f"client_slots has {len(self.client_slots)} numbers, the largest {max(self.client_slots)}: give one for each "
-                f"of the {self.settings.data.clients} clients, and the largest as slots={self.slots}"
+                f"client_slots (--slots) has {len(self.client_slots)} numbers, but the job is for {clients} clients: give "
+                f"{clients} numbers, or change the number of clients (--set data.clients={len(self.client_slots)} "
+                f"--set rounds.participants={len(self.client_slots)})"
             )
+        if self.client_slots and max(self.client_slots) != self.slots:
+            raise ValueError(f"slots={self.slots} is not the largest of client_slots, {max(self.client_slots)}: make it so")
         if self.kind == "time" and self.unit_rows != self._bands:
             raise ValueError(
                 f"unit_rows={self.unit_rows} must be the {self._bands} bands of the time: a subject has a row in each"
@@ -316,11 +319,17 @@ def read_job(path: Path) -> Job:
         raise ConfigError(f"The job {path} cannot be read: {error}. `fedpdm flower init` makes one.") from None
 
 
+def _words(error: Any) -> str:
+    """Name the place of a mistake, if it is at one place, and say what is wrong."""
+    place = f"{dotted(error['loc'])}: " if error["loc"] else ""
+    return place + error["msg"].removeprefix("Value error, ")
+
+
 def _checked(values: dict[str, Any], name: str) -> Job:
     try:
         job = Job.model_validate(values)
     except ValidationError as error:
-        wrong = "; ".join(f"{dotted(e['loc'])}: {e['msg'].removeprefix('Value error, ')}" for e in error.errors()[:5])
+        wrong = "; ".join(_words(e) for e in error.errors()[:5])
         raise ConfigError(f"{name} does not fit: {wrong}.") from None
     check_bounds(job.settings)
     if job.settings.data.basis == PRIVATE_BASIS:

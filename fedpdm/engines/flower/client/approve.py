@@ -93,7 +93,7 @@ def explain(job: Job, client: int | None = None) -> list[str]:
 
 def _slot_words(job: Job, client: int | None) -> str:
     if client is None and job.client_slots:
-        most = f"between {min(job.client_slots)} and {job.slots}, a number for every client,"
+        most = f"between {min(job.client_slots)} and {job.slots}, one number for each client"
     else:
         most = f"at most {job.slots if client is None else job.slots_of(client)}"
     if job.kind == "time":
