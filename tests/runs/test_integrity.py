@@ -182,7 +182,10 @@ def test_a_pipe_a_device_or_a_folder_in_the_place_of_a_file_is_one_line(file, ru
             (copy / file).mkdir()
         for command in COMMANDS:
             _, error = call(command, copy, run.parent / ROWS)
-            assert f"{file} is no file" in error or "no run" in error or "neither a run (manifest.json)" in error, (kind, command)
+            assert f"{file} is no file" in error or "no run" in error or "neither a run (manifest.json)" in error, (
+                kind,
+                command,
+            )
             assert "\n" not in error
 
 
