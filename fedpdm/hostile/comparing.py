@@ -5,7 +5,7 @@ everybody else must fit into it. One member of k that sends ten times its update
 were drawn at random are alike, however, and their noise is known. So a sum is *contradicted* if its data part is far longer
 than that of the shorter sums of its round, or if it points against most of them.
 
-Whoever is in contradicted sums more often than chance explains, under rosters that are drawn anew in every round, is left out.
+A member that is in such sums more often than chance explains, under rosters that are new in every round, is left out.
 
 Formal guarantee
 ----------------
@@ -23,7 +23,7 @@ from jax import Array
 
 from fedpdm.privacy.band import FAILURE, chi_most
 
-__all__ = ["ENOUGH", "Finding", "compare", "left_out", "more_evidence", "standing"]
+__all__ = ["ENOUGH", "Compared", "compare", "left_out", "more_evidence", "standing"]
 
 REACH = 2.0  # times the length of the shorter sums of a round, noise apart
 SHORTER = 0.25  # the quantile of lengths that stands for the shorter sums: an honest one with up to 3/4 hostile cohorts
@@ -33,14 +33,14 @@ STAKE = 0.75  # of the evidence on the next sum being against the others
 TINY = 1e-30
 
 
-class Finding(NamedTuple):
+class Compared(NamedTuple):
     """[cohorts] each: sums that the others of their round contradict, and sums that are against them at all."""
 
     contradicted: Array  # beyond what noise explains: not used
     against: Array  # noise may explain it in one round, but not again and again
 
 
-def compare(moves: Array, opened: Array, sigma: Array, coordinates: int, votes: Array | None = None) -> Finding:
+def compare(moves: Array, opened: Array, sigma: Array, coordinates: int, votes: Array | None = None) -> Compared:
     r"""Tell which sums the others of their round contradict.
 
     Let $v_c = m_c + \sigma g_c$ be the noised move of cohort c from its public point. A sum is too long if a data part $m_c$ of
@@ -64,7 +64,7 @@ def compare(moves: Array, opened: Array, sigma: Array, coordinates: int, votes: 
 
     Returns
     -------
-    Finding
+    Compared
         Flags; False for sums that were not opened.
 
     Examples
@@ -87,7 +87,7 @@ def compare(moves: Array, opened: Array, sigma: Array, coordinates: int, votes: 
     mean = right / jnp.maximum(jnp.sum(right, axis=1, keepdims=True), 1)
     agreement = jnp.sum(mean * products, axis=1)
     length = jnp.sqrt(jnp.maximum(jnp.sum((mean @ products) * mean, axis=1), 0.0))
-    return Finding(opened & (long | (agreement < -DEVIATIONS * sigma * length)), opened & (long | (agreement < 0)))
+    return Compared(opened & (long | (agreement < -DEVIATIONS * sigma * length)), opened & (long | (agreement < 0)))
 
 
 def standing(evidence: Array, present: Array) -> Array:
@@ -129,8 +129,9 @@ def more_evidence(evidence: Array, present: Array, against: Array) -> Array:
 
     Examples
     --------
-    >>> more_evidence(jnp.zeros(4), jnp.ones(4, bool), jnp.array([True, False, False, False])).round(2).tolist()
-    [1.18, -1.39, -1.39, -1.39]
+    >>> after = more_evidence(jnp.zeros(4), jnp.ones(4, bool), jnp.array([True, False, False, False]))
+    >>> [f"{value:.2f}" for value in jnp.exp(after).tolist()]
+    ['3.25', '0.25', '0.25', '0.25']
     """
     share = jnp.sum(present & against) / jnp.maximum(jnp.sum(present), 1)
     factor = 1 - STAKE + STAKE * against / jnp.maximum(share, 1e-6)

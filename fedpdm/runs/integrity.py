@@ -47,7 +47,7 @@ def require_plain(paths: Iterable[Path]) -> None:
         With the first that is none.
     """
     for path in paths:
-        with contextlib.suppress(OSError):  # it is not there or not for this user: whoever opens it says so
+        with contextlib.suppress(OSError):  # it is not there or not for this user: the line that opens it says so
             if not stat.S_ISREG(path.stat().st_mode):
                 raise UserError(f"{path} is no file, but a folder, a pipe or a device: move it away, or take it from a backup.")
 

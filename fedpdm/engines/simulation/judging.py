@@ -11,7 +11,7 @@ from fedpdm.compression.messages import LARGEST
 from fedpdm.engines.simulation.state import SimulationState, Who
 from fedpdm.hostile.attacks import Attack, tampered
 from fedpdm.hostile.check import STRIKES, Verdict, check_message, data_part
-from fedpdm.hostile.comparing import Finding, compare, left_out, more_evidence, standing
+from fedpdm.hostile.comparing import Compared, compare, left_out, more_evidence, standing
 from fedpdm.privacy.band import Band
 from fedpdm.rounds import ClientResult, Setup, client_key
 
@@ -215,7 +215,7 @@ def _compared(
     support: Array | None,
     usable: Array,
     votes: Array | None,
-) -> Finding:
+) -> Compared:
     """What the sums of the round say about each other."""
     # over the noise too: cohorts of some algorithms keep no state
     moves = jax.vmap(lambda own, message, _: data_part(setup, band, t, broadcast, own, message, support))(
