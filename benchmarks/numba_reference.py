@@ -1,4 +1,4 @@
-"""The practical limit: a whole round of FedPDM or FedAvg as one program of machine code, with nothing that could be left out.
+"""A reference: a whole round of FedPDM or FedAvg as one program of machine code, with nothing that could be left out.
 
 No noise, no sparsification, no measurements but the test accuracy, no checks, one loss, one penalty, one server rule. The
 simulator is measured against it. It shares no code with the package.

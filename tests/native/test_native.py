@@ -24,8 +24,12 @@ from fedpdm.problem.losses import restricted
 SIZES = [20, 7, 13, 1]
 
 
-def solve_all(problem: Problem, plan: LocalPlan, weight: float = 0.5, clients: tuple[int, ...] = (2, 0, 3, 1)) -> tuple:
+def solve_all(
+    problem: Problem, plan: LocalPlan, weight: float = 0.5, clients: tuple[int, ...] = (2, 0, 3, 1), huge: float = 1.0
+) -> tuple:
+    """Solve for these clients; the first row of client 0 is multiplied by `huge`."""
     data = random_federation(SIZES)
+    data.features[0, 0] *= huge
     features, labels, sizes = (jnp.asarray(a) for a in (data.features, data.labels, data.sizes))
     shape = (3, features.shape[2])
     x0 = 0.3 * jax.random.normal(jax.random.key(1), shape)
@@ -67,6 +71,15 @@ def test_the_kernel_takes_subgradients_of_an_l1_penalty(monkeypatch, plan, scale
     np.testing.assert_array_equal(native[1], plain[1])
     without, _ = solve_all(problem._replace(penalty_by="prox"), LocalPlan(9, 4, 0.2, **plan))
     assert np.abs(without - plain[0]).max() > 0.01, "the penalty matters here"
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+def test_a_clipped_batch_whose_gradient_overflows_counts_as_zero(monkeypatch, loss) -> None:
+    """Its squares are infinite: without the rule the model would become NaN."""
+    problem, plan = Problem(LOSSES[loss].factory()(1.0), penalties.l1(0.1), 0.5), LocalPlan(9, 4, 0.2, batch_clip=0.2)
+    native, plain = both_ways(monkeypatch, problem, plan, huge=1e25)
+    assert np.isfinite(plain[0]).all()
+    np.testing.assert_allclose(native[0], plain[0], atol=2e-6)
 
 
 @pytest.mark.parametrize("plan", [LocalPlan(5, 0, 0.2), LocalPlan(5, 4, 0.2, linearised=True), LocalPlan(5, 4, 0.2)])
