@@ -97,12 +97,12 @@ def encode(schema: Schema, table: Table, labelled: bool = True, consume: bool = 
 
 def _encode_features(schema: Schema, table: Table, notes: list[str], consume: bool) -> np.ndarray:
     """Encode column after column, so that no part is in memory twice."""
-    width = len(schema.feature_names)
-    require_memory(table.rows * width * 4)
+    everything = len(schema.feature_names)
+    require_memory(table.rows * everything * 4)
     images = any(isinstance(column, Image) for column in schema.columns.values())
     # images and texts come row by row, and with others the features need no second form
     by_rows = not consume or images or any(isinstance(column, Text) for column in schema.columns.values())
-    features = RowBlocks(table.rows, width, 1 if by_rows else BLOCKS)
+    features = RowBlocks(table.rows, everything, 1 if by_rows else BLOCKS)
     place = 0
     for name, column in schema.columns.items():
         width = 0
@@ -122,7 +122,7 @@ def _encode_features(schema: Schema, table: Table, notes: list[str], consume: bo
         if consume and not (images and name == "file"):  # it names a broken image
             table.columns.pop(name, None)
     if schema.bias:
-        for _, block in features.columns(place, 1):
+        for _, block in features.columns(everything - 1, 1):  # behind the bands of times, which stay zero here
             block[:] = 1
     return features.joined()
 

@@ -18,8 +18,8 @@ LOOPS = {
     _dot: (VECTOR, VECTOR),
     _add: (VECTOR, NUMBER, VECTOR),
     _put: (VECTOR, NUMBER, VECTOR),
-    _drift: (VECTOR, VECTOR, NUMBER, NUMBER, NUMBER),
-    _move: (VECTOR, NUMBER, VECTOR, VECTOR, NUMBER, NUMBER, NUMBER),
+    _drift: (VECTOR, VECTOR, NUMBER, NUMBER, NUMBER, NUMBER),
+    _move: (VECTOR, NUMBER, VECTOR, VECTOR, NUMBER, NUMBER, NUMBER, NUMBER),
 }
 THIN = ("privacy.mechanism=paper", "privacy.epsilon=100000", "compression.kind=topk", "compression.uplink=0.1")
 
