@@ -47,13 +47,13 @@ def directions(found: float, classes: int, variances: np.ndarray) -> int:
     Returns
     -------
     int
-        At least five, if there are as many.
+        At least ten, if there are as many.
 
     Examples
     --------
     >>> falling = np.arange(1, 401) ** -0.7
     >>> [directions(found, 10, falling) for found in (30.0, 100.0, 1000.0, np.inf)]
-    [5, 24, 237, 400]
+    [10, 20, 400, 400]
     """
     shares = variances / np.cumsum(variances)
     pays = np.flatnonzero(shares >= FACTOR * (max(classes, 2) / found) ** POWER)

@@ -18,6 +18,7 @@ from fedpdm.data import (
     with_bias,
 )
 from fedpdm.data import datasets as module
+from fedpdm.data.adult import ADULT_COLUMNS
 from fedpdm.errors import DataError
 
 MNIST_COUNTS = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
@@ -44,7 +45,7 @@ def digits() -> Dataset:
 
 def changed(row: list[str], **values: str) -> list[str]:
     """Replace attributes of a row of Adult by name."""
-    columns = list(module.ADULT_COLUMNS)
+    columns = list(ADULT_COLUMNS)
     out = list(row)
     for name, value in values.items():
         out[columns.index(name.replace("_", "-"))] = value
@@ -88,7 +89,7 @@ def test_adult_can_be_learnt_without_a_bias_column(adult: Dataset) -> None:
 
 def test_adult_code_book_is_complete_and_all_of_it_occurs(adult: Dataset) -> None:
     assert adult.features.any(0).all()
-    assert all(code == sorted(code) for code in module.ADULT_COLUMNS.values() if not code[0].isdigit())
+    assert all(code == sorted(code) for code in ADULT_COLUMNS.values() if not code[0].isdigit())
 
 
 def test_adult_question_mark_is_zero_in_its_block_only(adult: Dataset) -> None:
