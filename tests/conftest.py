@@ -34,6 +34,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (rank.get(item.path.name, len(LONG)), -tests[item.path]))  # stable: a file keeps its order
 
 
+@pytest.fixture(scope="module")
+def quick_compilation() -> Iterator[None]:
+    """For files that compile for longer than they run. Later files get thorough code again: its last bits differ."""
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
+
+
 def random_federation(sizes: list[int], features: int = 5, classes: int = 3, seed: int = 0) -> Federation:
     rng = np.random.default_rng(seed)
     parts = [

@@ -1,6 +1,5 @@
 """A number is learnt wherever classes are: every algorithm, sparse messages, cohorts, penalties, batches."""
 
-import jax
 import numpy as np
 import pytest
 
@@ -22,11 +21,7 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,20 @@ def test_programs_of_equal_text_return_their_own_types():
         assert type(found) is kind
 
 
+def test_a_program_that_was_compiled_quickly_is_not_used_for_a_thorough_one() -> None:
+    """Their last bits differ, and a result must not depend on what a process did before."""
+    found = []
+    for quickly in (True, False, True):
+        jax.config.update("jax_disable_most_optimizations", quickly)
+        try:
+            found.append(shared_program(lambda x: jnp.sum(jnp.sin(x) * 1.75), (jnp.ones(11),)).compiled)
+        finally:
+            jax.config.update("jax_disable_most_optimizations", False)
+    assert found == [True, True, False]
+
+
 def test_programs_of_another_shape_are_compiled_again():
+    shared_program(everything(0.5, 2), (jnp.ones(3),))
     assert not shared_program(everything(0.75, 2), (jnp.ones(3),)).compiled
     assert shared_program(everything(0.75, 3), (jnp.ones(3),)).compiled, "a static power is not a number of the program"
 

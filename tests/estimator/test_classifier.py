@@ -1,6 +1,5 @@
 """The classifier by scikit-learn's own checks, in its pipelines and searches, and as the simulator's equal."""
 
-import jax
 import numpy as np
 import pytest
 import sklearn
@@ -14,13 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import fedpdm
 from fedpdm.estimator import FedPDMClassifier
 
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """Every fit compiles for its own shapes, which takes longer than to run: optimised code does not pay here."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @parametrize_with_checks([FedPDMClassifier(clients=2, rounds=10, local_steps=50, random_state=0)])

@@ -1,6 +1,5 @@
 """The regressor: scikit-learn's cheap checks, the central optimum, weights, counts, and what a budget needs."""
 
-import jax
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -21,11 +20,7 @@ CHECKS = (
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.mark.parametrize("name", CHECKS)

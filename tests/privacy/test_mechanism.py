@@ -63,14 +63,6 @@ def configure(settings: dict[str, Any]) -> Config:
 
 
 @pytest.fixture(scope="module")
-def quickly():
-    """Whole simulations, which compile for longer than they run."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
-@pytest.fixture(scope="module")
 def digits() -> Federation:
     """The federation of every run under the sound mechanism here: features cut to norm 1."""
     return build_federation(configure(SOUND), progress=False)
@@ -121,7 +113,7 @@ def ledger_rows(path: Path) -> list[tuple[str, int, float, float]]:
 # --- The place of the noise. ---
 
 
-@pytest.mark.usefixtures("quickly")
+@pytest.mark.usefixtures("quick_compilation")
 def test_noise_of_size_zero_changes_no_bit():
     federation = random_federation([20, 15, 12])
     results = []
@@ -278,7 +270,7 @@ def planned(**changes: Any) -> Plan:
 # --- The cost. ---
 
 
-@pytest.mark.usefixtures("quickly")
+@pytest.mark.usefixtures("quick_compilation")
 @pytest.mark.parametrize(
     ("mode", "relation"), [("contractive", "add-remove"), ("contractive", "replace-one"), ("every-step", "replace-one")]
 )
@@ -320,7 +312,7 @@ def test_the_guarantee_is_what_the_ledger_adds_up_to(tmp_path, digits, mode, rel
 UNEVEN = SOUND | {"rounds.sampling": "uniform", "privacy.participations": 2, "metrics.diagnose_every": 1}
 
 
-@pytest.mark.usefixtures("quickly")
+@pytest.mark.usefixtures("quick_compilation")
 def test_a_client_whose_budget_is_used_up_stays_away_and_the_run_goes_on(digits):
     """Uniform draws are uneven: some clients reach the cap of 2 long before the end."""
     simulation = simulate(configure(UNEVEN), digits)
@@ -344,7 +336,7 @@ def test_a_client_whose_budget_is_used_up_stays_away_and_the_run_goes_on(digits)
     assert simulation.taken_part().tolist() == [2] * 10
 
 
-@pytest.mark.usefixtures("quickly")
+@pytest.mark.usefixtures("quick_compilation")
 def test_the_ledger_refuses_what_the_roster_would_allow(tmp_path, digits):
     """Without the cap of the roster, the budget alone keeps clients out."""
     config = configure(UNEVEN)
@@ -369,7 +361,7 @@ def test_the_ledger_refuses_what_the_roster_would_allow(tmp_path, digits):
 SHORT = SOUND | {"rounds.total": 8, "metrics.diagnose_every": 4, "algorithm.server_rule": "dual-memory"}
 
 
-@pytest.mark.usefixtures("quickly")
+@pytest.mark.usefixtures("quick_compilation")
 def test_a_run_that_is_repeated_after_a_crash_neither_spends_twice_nor_forgets(tmp_path, digits):
     summary, _ = train(tmp_path, digits, SHORT)
     rows, model = ledger_rows(tmp_path), read_models(tmp_path)["model"]
@@ -388,7 +380,7 @@ def test_a_run_that_is_repeated_after_a_crash_neither_spends_twice_nor_forgets(t
     assert again["refused_participations"] == 0
 
 
-@pytest.mark.usefixtures("quickly")
+@pytest.mark.usefixtures("quick_compilation")
 def test_a_resumed_run_keeps_what_was_spent(tmp_path, digits):
     """Killed between two chunks: what the first process recorded and what the second adds make one whole run."""
     whole, _ = train(tmp_path / "whole", digits, SHORT)
@@ -460,7 +452,7 @@ def test_the_paper_s_noise_follows_the_steps_really_taken():
         assert float(result.cost) == pytest.approx(per_round**2 / (2 * math.log(1.25 / 1e-4)), rel=1e-4)
 
 
-@pytest.mark.usefixtures("quickly")
+@pytest.mark.usefixtures("quick_compilation")
 def test_the_paper_s_guarantee_is_called_nominal(tmp_path):
     config = configure(PAPER)
     federation = build_federation(config, progress=False)

@@ -5,7 +5,6 @@ import warnings
 from pathlib import Path
 from types import ModuleType
 
-import jax
 import pytest
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "public_tables.py"
@@ -22,11 +21,7 @@ def benchmark() -> ModuleType:
     return module
 
 
-@pytest.fixture(autouse=True)
-def quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.mark.parametrize("name", CASES)

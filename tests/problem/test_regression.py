@@ -18,12 +18,7 @@ NUMBERS = [row.name for row in LOSSES.values() if row.target == "number"]
 EXACT = ["problem.gamma=0.0", "problem.penalty=none", "metrics.diagnose_every=1", "rounds.tolerance=1e-10", "rounds.total=300"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """Every loss compiles programs of its own, which takes longer than to run them."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def rows(seed=0, columns=3, sizes=SIZES):

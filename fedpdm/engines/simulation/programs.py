@@ -75,7 +75,8 @@ def shared_program(function: Callable[..., Any], args: tuple[Any, ...], donate: 
     def without_numbers(numbers: list[Any], *args: Any) -> Any:
         return jax.tree.unflatten(result, _evaluate(closed, iter(numbers), *jax.tree.leaves(args)))
 
-    key = (_digest(closed), donate, jax.tree.structure(args), result)  # the digest does not name the types of states
+    # the digest names neither the types of states nor how thoroughly JAX compiles, which decides the last bits
+    key = (_digest(closed), donate, jax.tree.structure(args), result, jax.config.read("jax_disable_most_optimizations"))
     known = key in _compiled
     if known:
         executable = _compiled.pop(key)
