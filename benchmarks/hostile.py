@@ -6,7 +6,7 @@
 
 Every cell is one run. Cells that are in docs/results/hostile already are not run again. The other crude attacks end like
 `sign-flip`, because a message that is refused leaves no trace; they are run once each, to see that they are refused. Further
-seeds are for 10 % attackers in sums. With `--validation` these cells are run on rows that are held out of training, and
+seeds are for 10 % attackers at epsilon 1. With `--validation` these cells are run on rows that are held out of training, and
 nothing is kept: the way to try settings.
 """
 
@@ -83,9 +83,10 @@ def cells(trust: str) -> list[tuple[str, float, str]]:
 
 
 def decisive(trust: str) -> list[tuple[str, float, str]]:
-    """The cells of sums for further seeds: the best aggregate, none and a tenth."""
-    best = "mean" if trust == "compared" else "geometric-median"
-    return [(attack, share, best) for attack, share, aggregate in cells(trust) if aggregate == best and share in (0.0, 0.1)]
+    """The cells for further seeds, with privacy: the mean or the best aggregate, none and a tenth."""
+    best = {"compared": ("mean",), "cohorts": ("geometric-median",), "local": ("mean", "geometric-median")}.get(trust, ())
+    alike = ALSO_CRUDE if trust == "local" else ()  # where single messages are checked, crude attacks end alike
+    return [cell for cell in cells(trust) if cell[2] in best and cell[1] in (0.0, 0.1) and cell[0] not in alike]
 
 
 def main() -> None:
@@ -95,7 +96,7 @@ def main() -> None:
     parser.add_argument("--trust", nargs="+", choices=list(TRUST), default=list(TRUST))
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no cell after so many minutes of CPU time")
     parser.add_argument("--aggregates", nargs="+", choices=AGGREGATES, default=AGGREGATES)
-    parser.add_argument("--seeds", type=int, default=1, help="more than one: for 10 %% attackers in sums")
+    parser.add_argument("--seeds", type=int, default=1, help="more than one: for 10 %% attackers at epsilon 1")
     parser.add_argument("--validation", action="store_true", help="on rows held out of training, without keeping the results")
     parser.add_argument("--draw", action="store_true")
     options = parser.parse_args()
@@ -105,7 +106,7 @@ def main() -> None:
     until = 60 * options.minutes
     for data in options.data:
         for trust in options.trust:
-            for seed in range(options.seeds if trust in IN_SUMS else 1):
+            for seed in range(options.seeds):
                 wanted = decisive(trust) if seed or options.validation else cells(trust)
                 wanted = [cell for cell in wanted if cell[2] in options.aggregates]
                 run(data, trust, wanted, seed, until, options.validation)
@@ -173,7 +174,7 @@ def draw(folder: Path) -> None:
     found = {place: [row for row in rows if not row.get("seed", 0)] for place, rows in every.items()}
     summary = at_a_tenth({f"{data}, {TITLES[trust]}": rows for (data, trust), rows in found.items()})
     lines += ["## 10 % attackers / none", "", *summary, ""]
-    lines += ["## Sums: mean loss with 10 % attackers, in points (seeds)", "", *losses(every), ""]
+    lines += ["## Epsilon 1: mean loss with 10 % attackers, in points (seeds)", "", *losses(every), ""]
     for data in DATA:
         figure, panels = plt.subplots(len(TRUST), len(ATTACKS), figsize=(9.6, 9.2), sharex=True, sharey=True)
         for row, trust in zip(panels, TRUST, strict=True):
@@ -210,24 +211,30 @@ def at_a_tenth(found: dict[str, list[dict[str, Any]]]) -> list[str]:
 
 def losses(every: dict[tuple[str, str], list[dict[str, Any]]]) -> list[str]:
     """Points lost against the run without attackers of the same seed: the mean over seeds, and the worst."""
-    lines = ["| data | cohorts | attack | none | 10 % | lost | worst | seeds | attackers / honest left out |", "|---" * 9 + "|"]
+    lines = [
+        "| data | trust, aggregate | attack | none | 10 % | lost | worst | seeds | attackers / honest left out |",
+        "|---" * 9 + "|",
+    ]
     for (data, trust), rows in every.items():
-        for attack, _, best in decisive(trust)[1:] if trust in IN_SUMS else ():
+        for attack, aggregate in dict.fromkeys(
+            (attack, aggregate) for attack, share, aggregate in cells(trust) if share == 0.1
+        ):
             own = {
                 (row["attack"], row.get("seed", 0)): row
                 for row in rows
-                if row["aggregate"] == best and row["share"] in (0, 0.1)
+                if row["aggregate"] == aggregate and row["share"] in (0, 0.1)
             }
             pairs = [(own["none", s], row) for (kind, s), row in own.items() if kind == attack and ("none", s) in own]
-            if not pairs:
+            if len(pairs) < 2:
                 continue
             clean, hit = ([row["accuracy"] for row in side] for side in zip(*pairs, strict=True))
             lost = [100 * (a - b) for a, b in zip(clean, hit, strict=True)]
             mean = [sum(values) / len(values) for values in (clean, hit, lost)]
             out = "; ".join("{} / {}".format(*row["left_out"]) for _, row in pairs if "left_out" in row)
-            name = "ten, geometric median" if trust == "cohorts" else "twenty, compared"
             figures = f"{mean[0]:.4f} | {mean[1]:.4f} | {mean[2]:.2f} | {max(lost):.2f} | {len(pairs)}"
-            lines.append(f"| {data} | {name} | {attack} | {figures} | {out} |")
+            lines.append(
+                f"| {data} | {TITLES[trust].removeprefix('epsilon 1, ')}, {aggregate} | {attack} | {figures} | {out} |"
+            )
     return lines
 
 

@@ -124,6 +124,7 @@ def init(
     from fedpdm.engines.flower.client.approve import explain
     from fedpdm.engines.flower.init import Arrays, job_from, write_job
     from fedpdm.engines.flower.job import Evaluation
+    from fedpdm.setup.cohorts import cohorts_in_a_round
 
     if job.exists() and any(job.iterdir()):
         raise UserError(f"{job} is not empty: choose another folder.")
@@ -140,7 +141,8 @@ def init(
     path = write_job(job, made, out=out or str(job.absolute() / "run"), data_dir=data_dir)
     print("\n".join(explained))
     needed = "--state-dir DIR --policy FILE" + (" --data-path ROWS" if made.table is not None or arrays else "")
-    needed += " --client K" if made.client_slots else ""
+    fixed = made.config.privacy.trust == "cohorts" and made.config.cohorts.members == "fixed"
+    needed += " --client K" if made.client_slots or (fixed and cohorts_in_a_round(made.config) > 1) else ""
     print(f"Every client: fedpdm flower approve {path} {needed}; start from {job / 'policy.toml'}.")
     print(f"The server: flwr run {job / 'app'} CONNECTION")
 
@@ -163,7 +165,7 @@ def approve(
     data_path: Annotated[Path | None, typer.Option(help="The node's data: checked to fit the job.")] = None,
     schema: Annotated[Path | None, typer.Option(help="The node's schema: must be the job's.")] = None,
     client: Annotated[
-        int | None, typer.Option(min=0, help="The node's client number, where clients have different slots.")
+        int | None, typer.Option(min=0, help="The node's client number, where clients have different slots or cohorts.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:

@@ -31,7 +31,8 @@ def interrupted(words: str) -> NoReturn:
     """
     with suppress(Exception):  # the interrupt may have come in the middle of a write to the same stream
         sys.stdout.flush()
-    os.write(2, f"\nfedpdm: {words}\n".encode())
+    with suppress(OSError):  # the terminal was closed
+        os.write(2, f"\nfedpdm: {words}\n".encode())
     os._exit(INTERRUPTED)
 
 

@@ -16,14 +16,18 @@ docs/hostile-clients.md.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedpdm.privacy.band import FAILURE, chi_most
+from fedpdm.algorithms.base import Broadcast
+from fedpdm.hostile.check import data_part
+from fedpdm.privacy.band import FAILURE, Band, chi_most
+from fedpdm.rounds import ClientResult, Setup
 
-__all__ = ["ENOUGH", "Compared", "compare", "left_out", "more_evidence", "standing"]
+__all__ = ["ENOUGH", "Compared", "compare", "compare_results", "left_out", "more_evidence", "standing"]
 
 REACH = 2.0  # times the length of the shorter sums of a round, noise apart
 SHORTER = 0.25  # the quantile of lengths that stands for the shorter sums: an honest one with up to 3/4 hostile cohorts
@@ -88,6 +92,46 @@ def compare(moves: Array, opened: Array, sigma: Array, coordinates: int, votes: 
     agreement = jnp.sum(mean * products, axis=1)
     length = jnp.sqrt(jnp.maximum(jnp.sum((mean @ products) * mean, axis=1), 0.0))
     return Compared(opened & (long | (agreement < -DEVIATIONS * sigma * length)), opened & (long | (agreement < 0)))
+
+
+def compare_results(
+    setup: Setup,
+    band: Band,
+    round_index: Any,
+    broadcast: Broadcast,
+    states: Any,
+    result: ClientResult,
+    support: Array | None,
+    usable: Array,
+    votes: Array | None,
+) -> Compared:
+    """Tell which cohorts' results the others of their round contradict; see `compare`.
+
+    Parameters
+    ----------
+    setup, band, round_index, broadcast, support
+        As in `fedpdm.hostile.check.check_message`.
+    states, result : tree, ClientResult
+        The cohorts' states before the round, and what their sums make of them; stacked over cohorts.
+    usable : Array
+        [cohorts] the sums that were opened and are within the band.
+    votes : Array or None
+        As in `compare`.
+
+    Returns
+    -------
+    Compared
+        Flags.
+    """
+    # over the noise too: cohorts of some algorithms keep no state
+    moves = jax.vmap(lambda own, message, _: data_part(setup, band, round_index, broadcast, own, message, support))(
+        states, result.packed.message, result.noise
+    )
+    gain = setup.algorithm.model_vector(setup.algorithm.gain(jnp.float32(1.0)))
+    size = broadcast.x0.size
+    coordinates = setup.links.count(size) if setup.links.has_support else size
+    finite = jnp.where(usable[:, None], moves.reshape(len(usable), -1), 0.0)
+    return compare(finite, usable, result.noise / gain, coordinates, votes)
 
 
 def standing(evidence: Array, present: Array) -> Array:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fedpdm.draws import fold_in
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.noise import SecureGaussian, simulation_noise
 from fedpdm.privacy.sensitivity import Number
@@ -196,7 +197,7 @@ def sound_every_step(sensitivity: Callable[[Release], Number], noise_multiplier:
         sigma = noise_multiplier * sensitivity(release)
 
         def noise(step: Array, shape: tuple[int, ...]) -> Array:
-            return simulation_noise(jax.random.fold_in(release.key, step), shape, sigma)
+            return simulation_noise(fold_in(release.key, step), shape, sigma)
 
         return noise, jnp.float32(steps * noise_multiplier**-2)
 
@@ -242,7 +243,7 @@ def paper(*, rho: float, clip: float, epsilon: float, delta: float, batch_size: 
         ratio = round_epsilon / jnp.sqrt(2 * jnp.log(1.25 / delta))  # s / sigma
         leaves, tree = jax.tree.flatten(message)
         gains = jax.tree.leaves(release.gain)
-        keys = [release.key, *(jax.random.fold_in(release.key, i) for i in range(1, len(leaves)))]
+        keys = [release.key, *(fold_in(release.key, i) for i in range(1, len(leaves)))]
         noised = [
             leaf + simulation_noise(key, leaf.shape, gain * s / ratio)
             for leaf, key, gain in zip(leaves, keys, gains, strict=True)

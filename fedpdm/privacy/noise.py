@@ -21,12 +21,12 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from fedpdm.draws import normal
 from fedpdm.errors import ConfigError, UserError, require_extra
 
 __all__ = ["SEEDED", "MeanNoise", "SecureGaussian", "add_discrete_gaussian", "mean_noise", "simulation_noise"]
@@ -59,7 +59,7 @@ def simulation_noise(key: Array, shape: tuple[int, ...], sigma: ArrayLike) -> Ar
     Array
         The noise.
     """
-    return jnp.asarray(sigma) * jax.random.normal(key, shape)
+    return jnp.asarray(sigma) * normal(key, shape)
 
 
 def _continuous_equivalent(steps: float) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedpdm.choices.words import RELATIONS, Relation
 from fedpdm.errors import ConfigError
-from fedpdm.privacy.accounting import epsilon_of
+from fedpdm.privacy.accounting import effective_multiplier, epsilon_of, gdp_epsilon, gdp_mu
 from fedpdm.privacy.mechanism import Mechanism, Release
 from fedpdm.privacy.sensitivity import Number
 from fedpdm.privacy.sharing import shared
@@ -82,6 +82,13 @@ class SharedNoise(NamedTuple):
             figure = round_up(self.own_epsilon + before)
             return f" If the secure sum were broken, a client's own share of the noise guarantees epsilon = {figure:g}."
         return f" Against {self.adversary()} it is epsilon = {round_up(self.sum_epsilon + before):g}."
+
+    def with_own_release(self, multiplier: float, delta: float, relation: Relation) -> "SharedNoise":
+        """Count one more release in the figure of a member's own shares; `multiplier` is that of its own share alone."""
+        if not math.isfinite(self.own_epsilon) or multiplier <= NEGLIGIBLE:
+            return self._replace(own_epsilon=math.inf)
+        mu = math.hypot(gdp_mu(self.own_epsilon, delta), 1 / effective_multiplier(multiplier, relation))
+        return self._replace(own_epsilon=gdp_epsilon(mu, delta))
 
     def terms(self) -> dict[str, Any]:
         """Return the assumptions of the guarantee, for a summary."""

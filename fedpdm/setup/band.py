@@ -2,6 +2,9 @@
 
 import math
 
+import jax
+import jax.numpy as jnp
+
 from fedpdm.config import Config
 from fedpdm.privacy.band import Band
 from fedpdm.privacy.plan import Plan
@@ -62,6 +65,10 @@ def no_band_because(setup: Setup, plan: Plan | None, radius: float | None) -> st
         return "the paper's mechanism keeps duals that no message tells"
     if setup.algorithm.state_vector is not None and setup.links.values != "float32":
         return "the client's state adds up messages, and with rounded values the server's copy of it drifts away"
+    links, algorithm = setup.links, setup.algorithm
+    chosen = links.uplink < 1 and not links.has_support and algorithm.state_vector is None
+    if chosen and algorithm.name != "fedpdm" and jax.tree.leaves(jax.eval_shape(algorithm.init_client, jnp.zeros(1))):
+        return f"the state of {algorithm.name} moves where nothing is sent, so the server does not know it"
     if problem.penalty_by == "subgradient" and not local.linearised:
         return "the steps of a subgradient have no radius"
     if plan is None and local.tolerance:

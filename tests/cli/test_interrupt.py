@@ -47,3 +47,8 @@ def test_a_module_that_is_being_imported_cannot_turn_an_interrupt_into_an_error(
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from fedpdm.cli.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900, check=False)
     assert (done.returncode, done.stderr.strip()) == (130, "fedpdm: interrupted.")
+
+
+def test_a_terminal_that_was_closed_changes_nothing_about_the_end():
+    code = "import os; os.close(2); from fedpdm.cli.interrupt import interrupted; interrupted('stopped.')"
+    assert subprocess.run([sys.executable, "-c", code], timeout=600).returncode == 130

@@ -12,8 +12,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from cohort_kit import POLICY, SETTINGS, Members
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from flower_kit import COMPILED, give, refused, spends
+from flower_kit import give, refused, spends
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,13 +26,11 @@ from fedpdm.engines.flower.client.node_data import ClientExamples, NodeSource
 from fedpdm.engines.flower.client.store import open_store
 from fedpdm.engines.flower.cohort import node as cohort_node
 from fedpdm.engines.flower.cohort.agreement import agree_on
-from fedpdm.engines.flower.cohort.coordinator import CohortCoordinator
 from fedpdm.engines.flower.cohort.killer import Death, Killer
-from fedpdm.engines.flower.cohort.share import member_contribution
+from fedpdm.engines.flower.cohort.share import first_contribution, member_contribution
 from fedpdm.engines.flower.job import make_job
 from fedpdm.engines.flower.processes.status import client_status
 from fedpdm.engines.flower.protocol import STEPS, Meeting, Request
-from fedpdm.engines.flower.server.run_folder import open_run
 from fedpdm.errors import UserError
 from fedpdm.report.html import write_report
 from fedpdm.runs.saved import load_model
@@ -41,93 +40,6 @@ from fedpdm.secure_sums.member import Member
 from fedpdm.secure_sums.messages import ProtocolError, pack
 from fedpdm.secure_sums.server import SumServer
 from fedpdm.secure_sums.terms import Approval
-
-SIZES = (20, 30, 25, 25, 25)
-SETTINGS = [
-    "data.name=own",
-    "data.clients=5",
-    "data.features=raw",
-    "data.radius=1.0",
-    "algorithm.rho=0.1",
-    "local.batch_size=0",
-    "local.steps=1",
-    "local.step_size=4.0",
-    "rounds.total=8",
-    "rounds.participants=0",
-    "rounds.all_first=false",
-    "privacy.mechanism=sound",
-    "privacy.epsilon=40.0",
-    "privacy.mode=linearised",
-    "privacy.trust=cohorts",
-    "cohorts.colluding=1",
-    "cohorts.dropouts=1",
-]
-POLICY = """
-[budget]
-epsilon = {epsilon}
-delta = 1e-5
-
-[limits]
-noise_multiplier_min = 0.1
-
-[cohort]
-keys = [{keys}]
-size = 5
-colluding = 1
-dropouts = 1
-"""
-assert COMPILED  # programs are compiled once for all tests
-
-
-class Members:
-    """Five nodes in one process, whose answers can be lost; every step opens what the node keeps anew."""
-
-    def __init__(self, folder, epsilon=40.0, job=None, write=None):
-        self.rng = np.random.default_rng(0)
-        self.folder, self.refusals = folder, []
-        self.job = job or make_job(load_config("plain", SETTINGS), 30, ["no", "yes"], [f"x{j}" for j in range(4)])
-        self.nodes = {}
-        for client, size in enumerate(SIZES):
-            path = (write or self.write)(folder, client, size)
-            self.nodes[client] = Node(NodeSource(client, path, None, None), folder / f"state-{client}", folder / "policy.toml")
-            give(self.nodes[client], self.job)
-        self.keys = {client: public_key(node.state_dir) for client, node in self.nodes.items()}
-        text = POLICY.format(epsilon=epsilon, keys=", ".join(f'"{key}"' for key in self.keys.values()))
-        (folder / "policy.toml").write_text(text)
-        self.begin()
-
-    def write(self, folder, client, size):
-        """A member's rows."""
-        x, path = self.rng.normal(size=(size, 4)), folder / f"own-{client}.npz"
-        x /= 1.001 * np.linalg.norm(x, axis=1, keepdims=True)
-        np.savez(path, features=x.astype("float32"), labels=(x[:, 0] > 0).astype("int32"))
-        return path
-
-    def begin(self):
-        """A server's process, from what the run folder holds."""
-        run = open_run(self.folder / "run", self.job, {})
-        run.close()
-        self.server = CohortCoordinator(self.job, run, None)
-        self.server.meet(self.keys)
-
-    def one_round(self, dies=()):
-        """Row, and why the sum stayed closed; `dies` says before which step members fall silent."""
-        dies = dict(dies)
-
-        def ask(requests):
-            for client, request in requests.items():
-                if client in dies and STEPS.index(request.task) >= STEPS.index(dies[client]):
-                    continue
-                reply = answer(self.nodes[client], request)
-                if refused(reply):
-                    self.refusals.append((client, request.task, reply.refused))
-                yield client, reply
-
-        row, _, closed = self.server.one_round(ask, self.nodes)
-        return row, closed
-
-    def spent(self, client):
-        return [row.round for row in spends(self.nodes[client])]
 
 
 @pytest.fixture
@@ -153,7 +65,7 @@ def test_a_cohort_trains_and_every_sum_is_exact_whoever_dies(tmp_path, recorded)
         assert (row["participants"], row["missing"]) == (len(there), 5 - len(there))
         assert len(recorded[victim]) == len(there)
         total = sum(words.astype(object) for words in recorded[victim])
-        assert members.server.sum.tolist() == [int(v) % 2**32 for v in total]
+        assert members.server.sums[0].tolist() == [int(v) % 2**32 for v in total]
         assert (members.server.model != before).any()
     assert members.refusals == []
     assert members.spent(1) == [0, 2, 3, 4]  # it died before its share of round 1 was made
@@ -270,7 +182,7 @@ def test_no_share_leaves_beyond_the_budget_of_the_policy(tmp_path):
 
 def test_a_member_refuses_what_its_policy_or_its_own_arithmetic_does_not_allow(tmp_path):
     members = Members(tmp_path)
-    terms, job = members.server.terms(), members.job.digest
+    terms, job = members.server.agreement.terms(0, tuple(sorted(members.keys.values()))), members.job.digest
     node = members.nodes[0]
 
     def asked(task="advertise", job=job, t=0, **change):
@@ -378,7 +290,7 @@ def cohort_of_five():
     job = make_job(load_config("plain", SETTINGS), 30, ["no", "yes"], [f"x{j}" for j in range(4)])
     identities = [Ed25519PrivateKey.generate() for _ in range(5)]
     keys = sorted(public_text(identity) for identity in identities)
-    policy = POLICY.format(epsilon=40.0, keys=", ".join(f'"{key}"' for key in keys))
+    policy = POLICY.format(epsilon=40.0, keys=", ".join(f'"{key}"' for key in keys), size=5, colluding=1)
     return job, identities, policy, agree_on(job).terms(0, tuple(keys)), Approval(frozenset(keys), 5, 1, 1)
 
 
@@ -465,3 +377,90 @@ def test_a_cohort_protects_persons(tmp_path):
     assert "all rows of one who" in members.server.finish()["guarantee"]
     with pytest.raises(UserError, match="clients_per_unit=2"):
         agree_on(persons_job("privacy.clients_per_unit=2"))
+
+
+BASED = ["data.basis=private", "data.basis_size=3", "data.scaling=unit"]
+
+
+def based_job(*more):
+    return make_job(load_config("plain", [*SETTINGS, *BASED, *more]), 30, ["no", "yes"], [f"x{j}" for j in range(4)])
+
+
+def test_a_cohort_trains_on_a_basis_of_its_second_moments(tmp_path):
+    """The released mean is that of the members' rows up to the noise; the ledger has it; one member is away."""
+    members = Members(tmp_path, job=based_job())
+    assert members.server.standards.due
+    count, dropped = members.sum_moments(dies=(2,))
+    assert (count, len(dropped), members.server.standards.due) == (4, 0, False)
+    a = agree_on(members.job)
+    files = [np.load(tmp_path / f"own-{client}.npz")["features"].astype(float) for client in (0, 1, 3, 4)]
+    moments = [a.first.release.mean(rows, 30, None) for rows in files]
+    noise = a.sigma(8) / 2
+    assert np.abs(members.server.standards._moments.means - np.mean(moments, axis=0)).max() < 6 * noise < 0.1
+    row, _ = members.one_round()
+    assert (members.refusals, row["participants"]) == ([], 5)
+    assert members.server.model.shape == (2, 3)
+    (first, *others) = spends(members.nodes[0])
+    assert (first.job, first.round, first.mechanism_note) == (
+        f"{members.job.digest}:standard",
+        0,
+        "second moment of the features, secure sum of 5 members",
+    )
+    assert first.sigma / first.sensitivity == pytest.approx(a.plan.standard_multiplier)
+    assert [other.round for other in others] == [0]
+    assert [spend.round for spend in spends(members.nodes[2])] == [0], "it was away in the first sum"
+    members.begin()  # a server that begins again has the basis, and asks nobody for it
+    assert not members.server.standards.due
+    members.one_round()
+    summary = members.server.finish()
+    assert summary["epsilon"] < 40, "two rounds of eight, and the basis"
+    assert load_model(tmp_path / "run").weights.shape == (2, 4), "the saved model is for the features before the basis"
+
+
+def test_a_first_sum_that_stays_closed_ends_the_job_and_is_paid_for_once(tmp_path):
+    members = Members(tmp_path, job=based_job())
+    for _ in range(2):  # nobody takes part in it a second time
+        with pytest.raises(UserError, match="begin a new job"):
+            members.sum_moments(dies=(1, 2))
+    assert [len(spends(members.nodes[client])) for client in range(5)] == [0, 0, 0, 0, 0]
+    with pytest.raises(UserError, match=r'cohorts\.budget="sum"'):
+        agree_on(based_job("cohorts.budget=own-share"))
+
+
+def test_without_the_released_basis_no_share_is_made(tmp_path):
+    members = Members(tmp_path, job=based_job())
+    members.one_round()
+    assert {(task, code) for _, task, code in members.refusals} == {("masked", "standard")}
+    assert all(spends(node) == [] for node in members.nodes.values())
+
+
+@pytest.mark.parametrize("cuts", [True, False])
+def test_a_row_moves_a_second_moment_by_the_bound_at_most(cuts, monkeypatch):
+    """One row is empty or filled. Where rows are not cut to norm 1, the search finds pairs beyond the bound."""
+    from fedpdm.privacy import basis_release
+
+    if not cuts:
+        monkeypatch.setattr(basis_release, "cut_rows", lambda rows, radius=1.0: rows)
+    a, rng, worst = agree_on(based_job()), np.random.default_rng(0), 0.0
+    for _ in range(200):
+        features = rng.normal(size=(30, a.job.width)).astype(np.float32) * np.float32(rng.choice([0.3, 1.0, 5.0]))
+        filled = rng.random(30) < 0.7
+        filled[0] = True
+        weights = filled.astype(np.float32)
+
+        def moment(weights, features=features, filled=filled):
+            own = ClientExamples(features, np.zeros(30, np.int32), filled, np.zeros(30, bool), weights, np.array(0))
+            return first_contribution(a, a.first, own)
+
+        without = moment(np.where(np.arange(30) < 1, np.float32(0), weights))
+        worst = max(worst, float(np.linalg.norm(moment(weights) - without)) / a.first.bound)
+    assert 0.99 < worst <= 1 if cuts else worst > 1.5
+
+
+def test_the_own_share_alone_counts_the_first_sum():
+    with_basis, without = agree_on(based_job()).shared, agree_on(based_job("data.basis=none")).shared
+    assert with_basis.own_epsilon == pytest.approx(without.own_epsilon, rel=0.05), "both spend the same budget in all"
+    less = with_basis._replace(own_epsilon=20.0)
+    found = [less.with_own_release(z, 1e-5, "add-remove").own_epsilon for z in (0.0, 0.5, 2.0, 1e6)]
+    assert found[0] == math.inf
+    assert found[0] > found[1] > found[2] > found[3] == pytest.approx(20.0, rel=1e-6)

@@ -13,10 +13,11 @@ from fedpdm.engines.flower.processes.watch import marked
 
 # What the demo does first, with a process that stands for a SuperLink and ignores polite signals.
 DEMO = """
-import subprocess, sys, time
+import signal, subprocess, sys, time
 from pathlib import Path
 from fedpdm.engines.flower.processes.launch import LocalFederation
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under `nohup`
 site = LocalFederation(Path(sys.argv[1]))
 stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(3600)"
 child = subprocess.Popen([sys.executable, "-c", stubborn], env=site.environment, stdout=subprocess.PIPE, start_new_session=True)

@@ -9,15 +9,17 @@ import numpy as np
 
 from fedpdm.algorithms import Broadcast
 from fedpdm.algorithms.local import Examples
+from fedpdm.choices import ALGORITHMS
 from fedpdm.compression.links import shared_support
 from fedpdm.config import load_config
 from fedpdm.data import Federation, federation_from_arrays
 from fedpdm.data.prepare import radius_of
+from fedpdm.errors import ConfigError
 from fedpdm.hostile.check import Verdict, check_message, next_state
 from fedpdm.privacy.mechanism import sound, sound_every_step
 from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup, client_round, cohort_round
-from fedpdm.setup.band import band_of
+from fedpdm.setup.band import band_of, no_band_because
 from fedpdm.setup.build import build_setup
 from fedpdm.setup.resolve import resolve
 
@@ -90,6 +92,35 @@ CASES: dict[str, list[str]] = {
     "scaffold, cohorts, contractive": ["algorithm.name=scaffold", *COHORTS[:2]],
 }
 
+MODES = {
+    "contractive": [],
+    "linearised": ["privacy.mode=linearised"],
+    "one pass": ["local.batch_size=2"],
+    "certified": ["local.tolerance=0.01", "local.steps=12"],
+    "every step": ["privacy.mode=every-step"],
+    "clipped batches": ["privacy.mode=batch-clipped", "local.batch_size=2"],
+    "no noise": NO_NOISE,
+}
+KINDS = {kind: [*SPARSE, f"compression.kind={kind}"] for kind in ("randk", "shared-randk", "public-topk", "noisy-topk")}
+KINDS["topk, no noise"] = [*NO_NOISE, *SPARSE, "compression.kind=topk"]
+VALUES = {values: [f"compression.values={values}"] for values in ("float16", "int8", "auto")}
+SUMS = {"cohorts": COHORTS, "new cohorts": [*COHORTS, "cohorts.members=new", "rounds.sampling=cycle"]}
+
+# What an algorithm needs besides. The contribution of FedDR to a sum holds how far the model has moved, which is far here.
+NEEDS = {"feddyn": ["algorithm.alpha=0.5"], "feddr": ["cohorts.reach=200.0"]}
+
+# Every algorithm in every mode, with every kind of coordinates and of values, and in cohorts.
+GRID: dict[str, list[str]] = {
+    f"{name} / {what}": [
+        f"algorithm.name={name}",
+        *(need for need in NEEDS.get(name, []) if not need.startswith("cohorts.") or what in SUMS),
+        *settings,
+    ]
+    for name in ALGORITHMS
+    for what, settings in {**MODES, **KINDS, **VALUES, **SUMS}.items()
+}
+CASES |= GRID
+
 
 def extreme_federation(clients: int, features: int, seed: int = 0) -> Federation:
     """A third of the clients has equal rows of full norm, with one label; a third has zeros; a third more rows of any kind."""
@@ -116,7 +147,8 @@ def prepared(case: str, clients: int = 60, features: int = 20, epsilon: float = 
     config = resolve(load_config("demo", [*BASE, *CASES[case], *budget]), federation)
     setup, plan = build_setup(config, federation)
     band = band_of(setup, plan, radius_of(config) or 1.0)
-    assert band is not None
+    if band is None:
+        raise ConfigError(f"not checked: {no_band_because(setup, plan, radius_of(config) or 1.0)}")
     return setup._replace(band=band), federation, plan
 
 

@@ -7,6 +7,7 @@ import pytest
 from honest_kit import prepared, verdicts
 
 from fedpdm.config import load_config
+from fedpdm.errors import ConfigError
 from fedpdm.hostile.check import Verdict, reason
 from fedpdm.privacy.band import chi_least, chi_most, radius
 from fedpdm.setup.band import band_of, no_band_because, sums_warning
@@ -83,6 +84,9 @@ def test_settings_without_a_bound_have_no_band():
     rounded = prepared("feddyn, one pass")[0]
     rounded = rounded._replace(links=rounded.links._replace(values="int8"))
     assert "drifts away" in str(no_band_because(rounded, None, 1.0))
+    for kind in ("randk", "noisy-topk", "topk, no noise"):  # the limits that ignore the state are FedPDM's own
+        with pytest.raises(ConfigError, match="the state of feddr moves where nothing is sent"):
+            prepared(f"feddr / {kind}")
     assert "Newton" in str(no_band_because(bare._replace(local=bare.local._replace(solver="newton")), None, 1.0))
     adaptive = bare._replace(algorithm=bare.algorithm._replace(solution=None))
     assert "adaptive rho" in str(no_band_because(adaptive, None, 1.0))

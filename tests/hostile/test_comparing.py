@@ -122,3 +122,19 @@ def test_new_rosters_are_new_even_where_everybody_takes_part():
 def test_a_comparison_that_cannot_be_made_is_refused(settings, words):
     with pytest.raises(ConfigError, match=words):
         trained("cohorts.compare=true", *settings)
+
+
+def test_attackers_who_frame_honest_members_get_few_of_them_left_out():
+    """Ten of 100 spoil only the sum of the honest member with the most evidence: the harm is small."""
+    members, attackers, size, lost = 100, 10, 5, []
+    for seed in range(5):
+        rng, evidence = np.random.default_rng(seed), jnp.zeros(members)
+        for _ in range(30):
+            there = np.flatnonzero(~np.asarray(left_out(evidence)))
+            victim = max(there[there >= attackers], key=lambda client: float(evidence[client]))
+            bad = np.zeros(members, bool)
+            for cohort in np.array_split(rng.permutation(there), len(there) // size):
+                bad[cohort] = victim in cohort and (cohort < attackers).any()
+            evidence = more_evidence(evidence, jnp.isin(jnp.arange(members), there), jnp.asarray(bad))
+        lost.append(int(np.sum(left_out(evidence)[attackers:])))
+    assert 1 <= np.mean(lost) <= 4.5, lost

@@ -20,7 +20,7 @@ from fedpdm.engines.flower.job import Evaluation, Job, job_toml, make_job, read_
 from fedpdm.engines.flower.job_schema import check_table
 from fedpdm.errors import ConfigError, UserError
 from fedpdm.runs.folder import RunFolder, atomic_write
-from fedpdm.setup.defaults import Sizes, by_rule
+from fedpdm.setup.defaults import Sizes, by_rule, sizes_of
 from fedpdm.setup.directions import with_directions
 from fedpdm.setup.resolve import directions_of_federation, with_loss
 from fedpdm.version import __version__
@@ -127,7 +127,8 @@ def job_from(
     others["client_slots"] = list(slots) if len(slots) > 1 else []
     each = np.array(slots if len(slots) > 1 else [slots[0]] * config.data.clients, float)
     if table is None and arrays is not None:
-        config = with_directions(config, each, len(arrays.classes), arrays.features)
+        config = with_directions(with_loss(config, "classes"), each, len(arrays.classes), arrays.features)
+        config = by_rule(config, _sizes(config, each, len(arrays.classes), arrays.features))
         return make_job(_for_nodes(config), max(slots), *arrays, **others)
     if table is None:
         raise ConfigError(
@@ -140,18 +141,17 @@ def job_from(
     plain = Schema.model_validate(table.model_dump() | {"client": None, "columns": _without_client(table)})
     config = with_loss(config, plain.target.kind if plain.target else "classes")
     config = with_directions(config, each, len(plain.outputs), plain.feature_names)
-    sizes = _sizes(config, each, plain)
+    sizes = _sizes(config, each, len(plain.outputs), plain.feature_names)
     rows = plain.target.bands if plain.target and plain.target.event else unit_rows or 1
     others |= {"unit_rows": rows, "table": plain.model_dump()}
     return make_job(_for_nodes(by_rule(config, sizes)), max(slots), plain.outputs, plain.feature_names, **others)
 
 
-def _sizes(config: Config, slots: np.ndarray, table: Schema) -> Sizes:
+def _sizes(config: Config, slots: np.ndarray, classes: int, columns: Sequence[str]) -> Sizes:
     """Return the public sizes for the rule: behind a basis the features are its directions."""
-    classes, columns = len(table.outputs), len(table.feature_names)
-    if has_public_basis(config.data, table.feature_names):
+    if has_public_basis(config.data, columns):
         return Sizes(slots, directions_in(config.data) + 1, classes, based=True)
-    return Sizes(slots, columns, classes)
+    return Sizes(slots, len(columns), classes)
 
 
 def _read_source(source: str, settings: list[str]) -> tuple[Config, Schema | None]:
@@ -192,7 +192,8 @@ def _known_job(config: Config, slots: Sequence[int] | None, data_dir: Path | Non
 
     config = with_loss(config, "classes")
     known = federate(config, data_dir, progress=False)
-    config = directions_of_federation(config, known)
+    config = by_rule(directions_of_federation(config, known), sizes_of(known))
+    config = config.model_copy(update={"privacy": config.privacy.model_copy(update={"defaults": "given"})})
     features = load_dataset(config.data.name, data_dir=data_dir, progress=False).feature_names
     if slots and len(slots) > 1:
         others |= {"client_slots": list(slots)}

@@ -191,7 +191,7 @@ class Job(Section):
         """Problem, algorithm, local work and mechanism, for the public number of slots."""
         by_sums = self.settings.privacy.trust == "cohorts"
         dimension = self.shape[0] * self.shape[1] if by_sums else 0
-        return deployed_setup(self.config, min(self.all_slots), dimension, self.unit)
+        return deployed_setup(self.config, min(self.all_slots), dimension, self.unit, self.first_release)
 
     @cached_property
     def digest(self) -> str:

@@ -99,6 +99,13 @@ class Meeting(NamedTuple):
     challenge: str = ""  # to be signed by the client's key; "": nothing is to be proved
 
 
+SUFFIXES = {
+    "evaluate": ":evaluation",
+    "standardise": ":standard",
+    "intervals": ":intervals",
+}  # added to the job's digest, in ledger and store
+
+
 class Request(NamedTuple):
     """One round's work for one client. It carries no settings: the client holds the job itself."""
 

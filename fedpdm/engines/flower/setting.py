@@ -6,7 +6,9 @@ from fedpdm.config import Config
 from fedpdm.data.prepare import radius_of
 from fedpdm.engines.flower.protocol import Refused
 from fedpdm.errors import ConfigError
+from fedpdm.privacy.first_release import FirstRelease
 from fedpdm.privacy.plan import Plan
+from fedpdm.privacy.sums import choose_lattice, own_share_multiplier
 from fedpdm.rounds import Setup
 from fedpdm.setup.budget import releases_first
 from fedpdm.setup.build import Crowd, loss_factory, plain_setup, with_sound_mechanism
@@ -62,7 +64,9 @@ def check_bounds(config: Config) -> None:
             raise ConfigError(f"{key}={value!r:.40} is out of bounds: a deployment takes {least:g} to {most:g}.")
 
 
-def deployed_setup(config: Config, examples: int, dimension: int = 0, unit: str | None = None) -> tuple[Setup, Plan | None]:
+def deployed_setup(
+    config: Config, examples: int, dimension: int = 0, unit: str | None = None, first: FirstRelease | None = None
+) -> tuple[Setup, Plan | None]:
     """Build problem, algorithm, local work and mechanism of a deployment.
 
     Parameters
@@ -75,6 +79,8 @@ def deployed_setup(config: Config, examples: int, dimension: int = 0, unit: str 
         Coordinates of the model; 0: cohorts are refused.
     unit : str or None
         What the guarantee is for all rows of, if not for one row.
+    first : FirstRelease, optional
+        The release before training.
 
     Returns
     -------
@@ -102,12 +108,18 @@ def deployed_setup(config: Config, examples: int, dimension: int = 0, unit: str 
         raise Refused(
             "settings", "data.standardise or a private basis without noise shows rows: leave them out, or set an epsilon."
         )
-    if config.privacy.trust == "cohorts" and (releases_first(config) or config.problem.weights == "rows"):
+    if config.privacy.trust == "cohorts" and (config.data.standardise or config.problem.weights == "rows"):
         raise Refused(
             "settings",
-            'A deployed cohort neither standardises, nor has a private basis, nor knows problem.weights="rows": set '
-            'data.standardise=false, data.basis=none, data.scaling=bounded and problem.weights="clients"; or set '
-            'privacy.trust="local", which has all of them (docs/secure-sums.md has the reasons).',
+            'A deployed cohort neither standardises nor knows problem.weights="rows": set data.standardise=false, '
+            'data.scaling=bounded and problem.weights="clients"; or set privacy.trust="local", which has both '
+            "(docs/secure-sums.md has the reasons).",
+        )
+    if config.privacy.trust == "cohorts" and releases_first(config) and config.cohorts.budget != "sum":
+        raise Refused(
+            "settings",
+            'A private basis of a deployed cohort comes from a sum whose noise the members share: set cohorts.budget="sum", or '
+            "data.basis=none.",
         )
     if config.privacy.trust == "cohorts" and config.privacy.clients_per_unit > 1:
         raise Refused(
@@ -136,5 +148,11 @@ def deployed_setup(config: Config, examples: int, dimension: int = 0, unit: str 
     if config.privacy.mechanism == "sound":
         crowd = Crowd(np.full(config.data.clients, float(examples)), dimension)
         setup, plan = with_sound_mechanism(config, setup, examples, make_loss, crowd if dimension else None)
+        if plan.shared is not None and first is not None:
+            size, bound, bits = first.size, first.bound / examples, config.cohorts.bits
+            lattice = choose_lattice(bits, first.bound, plan.standard_multiplier, bound, size, plan.shared.cohort)
+            steps = bound * lattice.scale / 2  # that of the members' agreement is at least half as fine
+            z = own_share_multiplier(plan.standard_multiplier, size, plan.shared.cohort.honest, steps)
+            plan = plan._replace(shared=plan.shared.with_own_release(z, plan.delta, plan.relation))
         return setup, plan._replace(unit=unit)
     return setup, None

@@ -8,11 +8,11 @@ from jax import Array
 
 from fedpdm.algorithms.base import Broadcast
 from fedpdm.compression.messages import LARGEST
+from fedpdm.draws import split
 from fedpdm.engines.simulation.state import SimulationState, Who
 from fedpdm.hostile.attacks import Attack, tampered
-from fedpdm.hostile.check import STRIKES, Verdict, check_message, data_part
-from fedpdm.hostile.comparing import Compared, compare, left_out, more_evidence, standing
-from fedpdm.privacy.band import Band
+from fedpdm.hostile.check import STRIKES, Verdict, check_message, largest_of
+from fedpdm.hostile.comparing import compare_results, left_out, more_evidence, standing
 from fedpdm.rounds import ClientResult, Setup, client_key
 
 __all__ = ["against_members", "attacked", "judged", "traces", "without_struck", "watches"]
@@ -152,7 +152,7 @@ def attacked(
         return result
     states = jax.tree.map(lambda leaf: leaf[who.rows], state.clients)
     attacks = attack.among(who.clients)
-    keys = jax.vmap(lambda client: jax.random.split(client_key(seed, t, client), 3)[2])(who.clients)
+    keys = jax.vmap(lambda client: split(client_key(seed, t, client), 3)[2])(who.clients)
     verdicts = _verdicts(setup, t, broadcast, states, result, support) if attack.kind == "strongest" else None
     honest = who.present & ~attacks
     return tampered(setup, attack, t, broadcast, states, result, keys, attacks, honest, verdicts, support)
@@ -189,7 +189,7 @@ def judged(
         [senders] flags.
     """
     leaves = jax.tree.leaves(result.packed.message)
-    fits = [jnp.all(jnp.abs(leaf) <= LARGEST, axis=tuple(range(1, leaf.ndim))) for leaf in leaves]
+    fits = [jax.vmap(largest_of)(leaf) <= LARGEST for leaf in leaves]
     used = jnp.all(jnp.stack(fits), axis=0)
     states = jax.tree.map(lambda leaf: leaf[who.rows], state.clients)
     verdicts = _verdicts(setup, t, broadcast, states, result, support)
@@ -201,28 +201,5 @@ def judged(
     votes = None
     if state.evidence is not None:
         votes = standing(*(part.reshape(len(used), -1) for part in (state.evidence[who.clients], who.present)))
-    found = _compared(setup, setup.band, t, broadcast, states, result, support, used & sends, votes)
+    found = compare_results(setup, setup.band, t, broadcast, states, result, support, used & sends, votes)
     return used & ~found.contradicted, ~used | found.against
-
-
-def _compared(
-    setup: Setup,
-    band: Band,
-    t: Array,
-    broadcast: Broadcast,
-    states: Any,
-    result: ClientResult,
-    support: Array | None,
-    usable: Array,
-    votes: Array | None,
-) -> Compared:
-    """What the sums of the round say about each other."""
-    # over the noise too: cohorts of some algorithms keep no state
-    moves = jax.vmap(lambda own, message, _: data_part(setup, band, t, broadcast, own, message, support))(
-        states, result.packed.message, result.noise
-    )
-    gain = setup.algorithm.model_vector(setup.algorithm.gain(jnp.float32(1.0)))
-    size = broadcast.x0.size
-    coordinates = setup.links.count(size) if setup.links.has_support else size
-    finite = jnp.where(usable[:, None], moves.reshape(len(usable), -1), 0.0)
-    return compare(finite, usable, result.noise / gain, coordinates, votes)

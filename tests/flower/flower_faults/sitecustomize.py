@@ -2,7 +2,8 @@
 
 A file `die-at-POINT` in the node's state folder says where; it is removed first, so that it happens once. The point is a place
 in the code, or TASK-ROUND: a request that has been read and not yet answered. A file `keep-shares` lets the process keep what
-it adds to a secure sum, without the masks. A node without work asks for some every 0.3 s instead of every 3.
+it adds to a secure sum, without the masks. With a file `lie` it contributes four times its update with the sign flipped. A
+node without work asks for some every 0.3 s instead of every 3.
 """
 
 import os
@@ -56,6 +57,14 @@ def _install() -> None:
             np.save(folder[0] / f"share-{round_index}.npy", words)
         return words
 
+    import fedpdm.engines.flower.cohort.share as share
+
+    contribution = share.member_contribution
+
+    def flipped_if_told(*arguments):
+        return contribution(*arguments) * (-4 if (folder[0] / "lie").exists() else 1)
+
+    share.member_contribution = flipped_if_told
     cohort.make_share = make_and_keep
     client.answer = answer_here
     wrap(client.Work, "make", before="solving")

@@ -13,6 +13,8 @@ from fedpdm.engines.flower.client.store import open_store
 from fedpdm.engines.flower.cost import job_epsilon
 from fedpdm.engines.flower.job import Job
 from fedpdm.errors import UserError
+from fedpdm.participation import cohort_table
+from fedpdm.privacy.sums import Cohort
 
 __all__ = ["approve", "explain"]
 
@@ -72,6 +74,7 @@ def explain(job: Job, client: int | None = None) -> list[str]:
         lines.append(
             f"Secure sums: at most {plan.participations}, {plan.shared.against()}; {whose} {what}.{plan.shared.other_figure()}"
         )
+        lines += _cohort_words(job, plan.shared.cohort, client)
     if plan.interval_multiplier:
         lines.append(
             "Intervals: one message after training, with the gradient and the curvature at the released model, with noise of "
@@ -89,6 +92,22 @@ def explain(job: Job, client: int | None = None) -> list[str]:
         most = f"more than {plan.clients_per_unit} clients" if plan.clients_per_unit > 1 else "another client"
         lines.append(f"This holds if no {job.unit} has rows at {most}, which no client can check.")
     return lines
+
+
+def _cohort_words(job: Job, cohort: Cohort, client: int | None) -> list[str]:
+    """Whom this client shares sums with, where the job has several cohorts: its policy should list no other keys."""
+    config, clients = job.config, job.config.data.clients
+    if clients < 2 * cohort.members:
+        return []
+    if config.cohorts.members == "new":
+        most = f"no more than {cohort.colluding} of all of them may work with the server"
+        return [f"Cohorts: new ones of at least {cohort.members} in every round, from all {clients} clients, and {most}."]
+    table, real = cohort_table(clients, cohort.members, config.seed)
+    each = [sorted(row[own].tolist()) for row, own in zip(table, real, strict=True)]
+    if client is None:
+        return [f"Cohorts: {len(each)} of at least {cohort.members} members each, which stay the same."]
+    own = next((members for members in each if client in members), [])
+    return [f"Cohort of this client: clients {', '.join(map(str, own))}. Its policy should list their keys and no others."]
 
 
 def _slot_words(job: Job, client: int | None) -> str:

@@ -33,6 +33,7 @@ from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import (
     REFUSALS,
     STEPS,
+    SUFFIXES,
     Introduction,
     Meeting,
     Refused,
@@ -46,11 +47,6 @@ from fedpdm.privacy.ledger import AlreadySpent, Budget, BudgetExceeded, Ledger
 
 __all__ = ["ACCOUNT", "SUFFIXES", "Node", "answer", "introduce", "for_the_server"]
 
-SUFFIXES = {
-    "evaluate": ":evaluation",
-    "standardise": ":standard",
-    "intervals": ":intervals",
-}  # added to the job's digest, in ledger and store
 _NAMES = ((BudgetClosed, "budget"), (BudgetExceeded, "budget"), (AlreadySpent, "spent"))
 STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 Answer = TypeVar("Answer")
@@ -188,7 +184,8 @@ def _answer(node: Node, request: Request, store: Store, policy: Policy) -> Reply
         return _reply(request, repeated)
     check_schema(node.source, job)
     check_whole(policy, job)
-    if request.round >= job.config.rounds.total:
+    before = request.task in STEPS and job.first_release is not None and request.round == job.config.rounds.total
+    if request.round >= job.config.rounds.total and not before:
         raise Refused("participations", f"Round {request.round} is not one of the job's {job.config.rounds.total} rounds.")
     if request.task in STEPS:
         return Reply.of(request, take_step(Place(node.source, node.state_dir, policy, store), job, request))

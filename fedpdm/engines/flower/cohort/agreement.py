@@ -7,27 +7,56 @@ import numpy as np
 from fedpdm.algorithms.local import LocalInfo
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Refused
+from fedpdm.privacy.first_release import FirstRelease
 from fedpdm.privacy.mechanism import Release, Sums
 from fedpdm.privacy.plan import Plan
 from fedpdm.privacy.shared_noise import SharedNoise
-from fedpdm.privacy.sums import share_sigma
+from fedpdm.privacy.sums import Cohort, Lattice, choose_lattice, share_sigma
 from fedpdm.rounds import Setup, Solved, client_key
 from fedpdm.secure_sums.terms import Terms
 
-__all__ = ["Agreement", "SLACK", "agree_on", "public_work"]
+__all__ = ["Agreement", "FirstSum", "SLACK", "agree_on", "public_work"]
 
 SLACK = 2.0**-15  # share by which the noise exceeds the bound of exact arithmetic: it covers float64 and its evaluation
 MODES = ("linearised", "contractive")
+MOST_PRODUCTS = 2**34  # slots times rows of a second moment
+
+
+class FirstSum(NamedTuple):
+    """The sum before training, of the members' second moments: what is released, its bound and z, and its lattice."""
+
+    release: FirstRelease
+    bound: float
+    multiplier: float
+    lattice: Lattice
 
 
 class Agreement(NamedTuple):
-    """A job of secure sums, and everything that follows from it."""
+    """A job of secure sums, and everything that follows from it.
+
+    The sum before training, if there is one, has the number that follows that of the last round.
+    """
 
     job: Job
     setup: Setup
     plan: Plan
     sums: Sums
     shared: SharedNoise
+    first: FirstSum | None = None
+
+    def before_training(self, round_index: int) -> FirstSum | None:
+        """Return the sum before training if this is its number."""
+        return self.first if round_index == self.job.config.rounds.total else None
+
+    def lattice(self, round_index: int) -> Lattice:
+        """Return the lattice of a sum."""
+        first = self.before_training(round_index)
+        return first.lattice if first else self.sums.lattice
+
+    def words(self, round_index: int) -> int:
+        """Return the coordinates of a sum."""
+        first = self.before_training(round_index)
+        return first.release.size if first else self.dimension
 
     @property
     def dimension(self) -> int:
@@ -46,26 +75,34 @@ class Agreement(NamedTuple):
 
     def sensitivity(self, round_index: int) -> float:
         """Return the sensitivity of a member's contribution, with room for rounding."""
+        if first := self.before_training(round_index):
+            return first.bound
         return self.plan.sensitivity(self.step_size(round_index), self.job.slots) * (1 + SLACK)
 
     def sigma(self, round_index: int) -> float:
         """Return the noise of one share in this round."""
-        z, bound, honest = self.shared.sum_multiplier, self.sensitivity(round_index), self.sums.cohort.honest
-        return float(share_sigma(z, bound, self.dimension, honest, self.sums.lattice.scale))
+        first, bound, honest = self.before_training(round_index), self.sensitivity(round_index), self.sums.cohort.honest
+        z = first.multiplier if first else self.shared.sum_multiplier
+        return float(share_sigma(z, bound, self.words(round_index), honest, self.lattice(round_index).scale))
 
     def terms(self, round_index: int, roster: tuple[str, ...]) -> Terms:
-        """Return the terms of a round's sum; everybody who holds the job computes the same."""
+        """Return the terms of a sum of this roster; everybody who holds the job computes the same.
+
+        A cohort with more members than the job's smallest has the same noise, and as few may be missing: so every opened sum
+        has at least the honest members that the noise is made for.
+        """
+        cohort = self.sums.cohort
         return Terms(
             job=self.job.digest,
             round=round_index,
             roster=roster,
             settings=self.job.digest,
             sigma=self.sigma(round_index),
-            scale=self.sums.lattice.scale,
-            bits=self.sums.lattice.bits,
-            least=self.sums.cohort.least,
-            colluding=self.sums.cohort.colluding,
-            words=self.dimension,
+            scale=self.lattice(round_index).scale,
+            bits=self.lattice(round_index).bits,
+            least=max(cohort.least, len(roster) - cohort.dropouts),
+            colluding=cohort.colluding,
+            words=self.words(round_index),
         )
 
 
@@ -88,10 +125,10 @@ def agree_on(job: Job) -> Agreement:
         If a deployment cannot run the job.
     """
     config = job.config
-    if config.privacy.trust != "cohorts" or config.cohorts.members != "fixed" or job.noise != "secure":
-        raise Refused("settings", "A cohort trains with privacy.trust=cohorts, cohorts.members=fixed and secure noise.")
-    if config.cohorts.size not in (0, config.data.clients) or min(config.compression.uplink, config.compression.downlink) < 1:
-        raise Refused("settings", "A deployed cohort is one of all clients, with dense messages: set cohorts.size=0.")
+    if config.privacy.trust != "cohorts" or job.noise != "secure":
+        raise Refused("settings", "A cohort trains with privacy.trust=cohorts and secure noise.")
+    if min(config.compression.uplink, config.compression.downlink) < 1:
+        raise Refused("settings", "A deployed cohort has dense messages: set compression.uplink=1.0 and downlink=1.0.")
     if job.evaluation is not None:
         raise Refused("settings", "Evaluations are messages of single clients, which a job of secure sums has none of.")
     if config.privacy.mode not in MODES:
@@ -100,7 +137,20 @@ def agree_on(job: Job) -> Agreement:
     assert plan is not None
     assert plan.shared is not None
     assert setup.privacy.sums is not None
-    return Agreement(job, setup, plan, setup.privacy.sums, plan.shared)
+    return Agreement(job, setup, plan, setup.privacy.sums, plan.shared, _first_sum(job, plan, setup.privacy.sums.cohort))
+
+
+def _first_sum(job: Job, plan: Plan, cohort: Cohort) -> FirstSum | None:
+    release = job.first_release
+    if release is None:
+        return None
+    # two float64 sums of so many products are apart by less than half of SLACK
+    if job.slots * job.unit_rows * job.slots > MOST_PRODUCTS:
+        raise Refused("settings", f"A second moment of {job.slots} slots is beyond exact noise: lower --slots.")
+    bound = release.bound / job.slots * (1 + SLACK)
+    z = plan.standard_multiplier
+    lattice = choose_lattice(job.config.cohorts.bits, release.bound, z, bound, release.size, cohort)
+    return FirstSum(release, bound, z, lattice)
 
 
 def public_work(agreement: Agreement, round_index: int) -> Solved:

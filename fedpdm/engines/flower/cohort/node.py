@@ -20,11 +20,12 @@ from fedpdm.engines.flower.client.identity import identity_of
 from fedpdm.engines.flower.client.node_data import NodeSource, load_examples
 from fedpdm.engines.flower.client.policy import Policy, check_plan
 from fedpdm.engines.flower.client.seal import seal_of
+from fedpdm.engines.flower.client.standard import map_rows, read_standard
 from fedpdm.engines.flower.client.store import Store
 from fedpdm.engines.flower.cohort.agreement import Agreement, agree_on
-from fedpdm.engines.flower.cohort.share import make_share
+from fedpdm.engines.flower.cohort.share import make_first_share, make_share
 from fedpdm.engines.flower.job import Job
-from fedpdm.engines.flower.protocol import Refused, Reply, Request
+from fedpdm.engines.flower.protocol import SUFFIXES, Refused, Reply, Request
 from fedpdm.privacy.ledger import Budget
 from fedpdm.privacy.transaction import one_writer
 from fedpdm.secure_sums.member import Member
@@ -145,7 +146,7 @@ def progress(state_dir: Path, job: str) -> tuple[int, int]:
     if not (state_dir / "sums.sqlite").is_file():
         return -1, 0
     with _sums(state_dir) as sums:
-        row = sums.execute("SELECT round, member FROM sums WHERE job = ? ORDER BY round DESC LIMIT 1", (job,)).fetchone()
+        row = sums.execute("SELECT round, member FROM sums WHERE job = ? ORDER BY rowid DESC LIMIT 1", (job,)).fetchone()
     return (row[0], json.loads(row[1])["step"]) if row else (-1, 0)
 
 
@@ -168,15 +169,16 @@ def _begin(place: Place, sums: sqlite3.Connection, agreement: Agreement, request
     own = agreement.terms(request.round, terms.roster)
     if replace(terms, sigma=own.sigma) != own or not abs(terms.sigma / own.sigma - 1) < SAME_NOISE:
         raise Refused("sum", "The invitation says something else than what follows from the job.")
-    (taken,) = sums.execute("SELECT COUNT(*) FROM sums WHERE job = ?", (request.job,)).fetchone()
-    check_plan(place.policy, agreement.plan, taken)
+    known = (request.job, agreement.job.config.rounds.total)
+    (taken,) = sums.execute("SELECT COUNT(*) FROM sums WHERE job = ? AND round < ?", known).fetchone()
+    check_plan(place.policy, agreement.plan, 0 if agreement.before_training(request.round) else taken)
     member = Member(identity_of(place.state_dir), place.approval(), terms)
     answer = member.advertise()
     try:
         with one_writer(sums):
             sums.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", (request.job, request.round, message, member.save()))
             earlier = (Member.CLOSED, request.job, request.round)  # sums that were never opened stay closed
-            sums.execute("UPDATE sums SET member = ? WHERE job = ? AND round < ?", earlier)
+            sums.execute("UPDATE sums SET member = ? WHERE job = ? AND round != ?", earlier)
     except sqlite3.IntegrityError:
         raise Refused(
             "sum", f"This client has begun a sum for round {request.round} already: there is one per round."
@@ -204,22 +206,32 @@ def _go_on(
 
 def _masked(place: Place, member: Member, agreement: Agreement, request: Request, message: bytes, vectors: bytes) -> bytes:
     """The step in which something of the rows leaves: the ledger has it first, and the message is on record like any other."""
-    size = 4 * agreement.dimension + 4096
+    size, first = 4 * agreement.words(request.round) + 4096, agreement.before_training(request.round)
+    kept = request if first is None else request._replace(job=request.job + SUFFIXES["standardise"], round=0)
     place.store.admission.require_bytes(size, place.policy)
     room = 8 * agreement.job.slots * (agreement.job.width + 2) + 8 * size
     make_room(place.state_dir, room, place.policy.limits.disk_bytes_max)
-    place.store.state(request, agreement.job.digest, list)
-    broadcast, state = read_model(agreement, vectors)
+    place.store.state(kept, agreement.job.digest, list)
+    standard = None if first else read_standard(agreement.job, request)
+    model = None if first else read_model(agreement, vectors)
     own = load_examples(place.source, agreement.job, place.state_dir)
+    own = own._replace(features=map_rows(own.features, standard, double=True))
     budget, seal = Budget(**place.policy.budget.model_dump()), seal_of(place.source, place.policy.seals)
     with open_books(place.state_dir, place.store, budget, seal) as ledger:
 
         def spend(sensitivity: float, sigma: float) -> None:
-            note = f"{agreement.plan.mode}, secure sum of {agreement.sums.cohort.members} members"
-            ledger.spend(ACCOUNT, request.round, sensitivity, sigma, note, request.job)
+            what = first.release.what if first else agreement.plan.mode
+            note = f"{what}, secure sum of {agreement.sums.cohort.members} members"
+            ledger.spend(ACCOUNT, kept.round, sensitivity, sigma, note, kept.job)
 
-        answer = member.masked(message, lambda: make_share(agreement, own, broadcast, state, request.round, spend))
-        place.store.keep(request, Reply.of(request, answer).message, answer, [], ledger.chain.head)
+        def share() -> np.ndarray:
+            if first is not None:
+                return make_first_share(agreement, first, own, spend)
+            assert model is not None
+            return make_share(agreement, own, model[0], model[1], request.round, spend)
+
+        answer = member.masked(message, share)
+        place.store.keep(kept, Reply.of(request, answer).message, answer, [], ledger.chain.head)
     place.store.admission.count("bytes", len(answer))
     return answer
 

@@ -10,7 +10,7 @@ from fedpdm.algorithms.base import Broadcast
 from fedpdm.algorithms.local import Examples
 from fedpdm.engines.flower.client.node_data import ClientExamples, cut_norms
 from fedpdm.engines.flower.client.work import Compiled
-from fedpdm.engines.flower.cohort.agreement import SLACK, Agreement
+from fedpdm.engines.flower.cohort.agreement import SLACK, Agreement, FirstSum
 from fedpdm.engines.flower.exact import local_shape
 from fedpdm.engines.flower.protocol import Refused
 from fedpdm.errors import require_extra
@@ -18,9 +18,10 @@ from fedpdm.privacy.noise import add_discrete_gaussian
 from fedpdm.privacy.rotation import rotate
 from fedpdm.privacy.rounding import sensitivity_margin
 from fedpdm.privacy.sharing import round_up_or_down, to_words
+from fedpdm.privacy.sums import Lattice
 from fedpdm.rounds import client_key, solve_locally
 
-__all__ = ["check_share", "make_share", "member_contribution"]
+__all__ = ["check_share", "first_contribution", "make_first_share", "make_share", "member_contribution"]
 
 LARGEST = 2.0**52  # lattice steps; cutting moves no two vectors apart
 
@@ -81,8 +82,60 @@ def make_share(
     bound, sigma, lattice = a.sensitivity(round_index), a.sigma(round_index), a.sums.lattice
     z = a.shared.sum_multiplier if a.shared.budget == "sum" else a.plan.noise_multiplier
     spend(bound, z * bound)
-    contribution = member_contribution(a, own, broadcast, state, round_index)
-    rotated = rotate(np.nan_to_num(contribution.ravel(), posinf=0.0, neginf=0.0)) * lattice.scale
+    return _noised(member_contribution(a, own, broadcast, state, round_index).ravel(), sigma, lattice)
+
+
+def make_first_share(a: Agreement, first: FirstSum, own: ClientExamples, spend: Callable[[float, float], None]) -> np.ndarray:
+    """Make this member's share of the sum before training: the second moment of its features.
+
+    Parameters
+    ----------
+    a, first, own
+        The agreement with its first sum, and the member's examples in the job's slots.
+    spend
+        As in `make_share`.
+
+    Returns
+    -------
+    ndarray
+        The words of the share.
+
+    Formal guarantee
+    ----------------
+    Theorem S1 of docs/secure-sums.md, which holds for any function of a member's rows whose sensitivity is known: here that of
+    `first_contribution`, with a share of 2^-15 more than exact arithmetic needs.
+    """
+    require_extra("opendp", "flower", "The noise of a real client")
+    spend(first.bound, first.multiplier * first.bound)
+    return _noised(first_contribution(a, first, own), a.sigma(a.job.config.rounds.total), first.lattice)
+
+
+def first_contribution(a: Agreement, first: FirstSum, own: ClientExamples) -> np.ndarray:
+    """Return the packed second moment of a member's rows over its public slots, before any noise: it must not leave the node.
+
+    Parameters
+    ----------
+    a, first, own
+        As in `make_first_share`.
+
+    Returns
+    -------
+    ndarray
+        [first.release.size], float64.
+
+    Formal guarantee
+    ----------------
+    If one row is empty or filled, or all rows of one person where the job names persons, it moves by at most `first.bound` in
+    the Euclidean norm, rounding included: every row is cut to norm 1, so its outer product has norm 1 at most.
+    """
+    counted = own.trained()
+    features = np.where(counted[:, None] > 0, own.features, np.float32(0.0))
+    return first.release.mean(features, a.job.slots, counted)
+
+
+def _noised(vector: np.ndarray, sigma: float, lattice: Lattice) -> np.ndarray:
+    """Rotate a flat vector, round it onto the lattice, add this member's noise, and return its words."""
+    rotated = rotate(np.nan_to_num(vector, posinf=0.0, neginf=0.0)) * lattice.scale
     steps = round_up_or_down(np.clip(rotated, -LARGEST, LARGEST), _draws(len(rotated))).astype(np.int64)
     return to_words(add_discrete_gaussian(steps, sigma * lattice.scale), lattice.bits)
 

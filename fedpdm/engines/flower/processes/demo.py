@@ -58,7 +58,7 @@ def run_demo(
     if tables:
         job = table_job(folder / "tables", nodes, rounds, epsilon)
     else:
-        job = job_from("demo", _settings(nodes, data, rounds, epsilon), slots=None, data_dir=data_dir)
+        job = job_from("private-mapped", _settings(nodes, data, rounds, epsilon), slots=None, data_dir=data_dir)
     path = write_job(folder / "job", job, out=str(folder / "run"), data_dir=data_dir)
     policy = path.parent / "policy.toml"
     with LocalFederation(folder / "federation") as federation, Progress(rounds) as progress:
@@ -81,21 +81,10 @@ def run_demo(
 def _settings(nodes: int, data: str, rounds: int, epsilon: float) -> list[str]:
     settings = {
         "data.name": data,
-        "data.features": "raw",
-        "data.basis": "none",
         "data.clients": nodes,
-        "data.radius": 1.0,
-        "algorithm.name": "fedpdm",
-        "algorithm.server_rule": "dual-memory",
-        "local.steps": 20,
-        "local.batch_size": 0,
-        "local.step_size": 3.0,
         "rounds.total": rounds,
-        "rounds.participants": nodes,
-        "rounds.all_first": False,
-        "privacy.mechanism": "sound",
         "privacy.epsilon": float(epsilon),
-        "privacy.clip": 0.5,
+        "compression.values": "auto",
     } | DEMO_DATA[data]
     return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
 

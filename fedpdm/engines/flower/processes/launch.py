@@ -42,7 +42,8 @@ def leave_on_sigterm() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, leave)
-    signal.signal(signal.SIGHUP, leave)  # the terminal was closed
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` asks to go on when the terminal is closed
+        signal.signal(signal.SIGHUP, leave)
     signal.signal(signal.SIGINT, leave)  # background jobs of a shell ignore it
 
 

@@ -121,7 +121,7 @@ def _run(grid: Grid, job: Job, options: ServerOptions, folder: RunFolder, test: 
     nodes = Nodes(grid, Meeting(job.digest, job_toml(job)), clients, patience, KnownKeys(folder.path))
     if job.config.privacy.trust == "cohorts":
         coordinator = CohortCoordinator(job, folder, test)
-        least = options.nodes or coordinator.agreement.sums.cohort.least
+        least = options.nodes or coordinator.least
         nodes.wait_for(least if coordinator.complete else clients, options.wait)  # the roster needs everybody's key
         strategy = SecureSums(coordinator, nodes, least, options.wait, patience)
     else:

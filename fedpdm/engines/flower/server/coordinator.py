@@ -37,7 +37,7 @@ from fedpdm.engines.simulation.measures import (
 from fedpdm.engines.simulation.state import initial_model
 from fedpdm.errors import UserError
 from fedpdm.hostile.check import STRIKES
-from fedpdm.participation import roster
+from fedpdm.participation import Roster, roster
 from fedpdm.rounds import server_round, travel_at
 from fedpdm.runs.folder import RunFolder
 from fedpdm.runs.record import RunRecord
@@ -68,16 +68,7 @@ class Coordinator:
         self.original_test = test
         self.setup, self.plan = job.setup
         self.record = RunRecord(job.config, folder, names_of(job))
-        config, r = self.config, self.config.rounds
-        self._roster = roster(
-            r.sampling,
-            rounds=r.total,
-            clients=config.data.clients,
-            participants=r.participants,
-            seed=config.seed,
-            all_first=r.all_first,
-            cap=self.plan.participations if self.plan else 0,
-        )
+        self._roster = self._choose()
         state, self.round = self.record.begin(self._first_state(job.shape))
         self.state: CoordinatorState = jax.tree.map(jnp.asarray, state)
         self.evaluations, self.standards = Evaluations(job, folder.path), Standards(job, folder.path)
@@ -85,6 +76,15 @@ class Coordinator:
         self.shares = shares_of(job)
         self._began = time.perf_counter()
         self._sent: tuple[Any, Downlink] | None = None  # broadcast and notes of the round that is under way
+
+    def _choose(self) -> Roster:
+        """The clients of every round."""
+        return roster(self.config.rounds.sampling, **self._how())
+
+    def _how(self) -> dict[str, Any]:
+        config, r = self.config, self.config.rounds
+        how = {"rounds": r.total, "clients": config.data.clients, "participants": r.participants, "seed": config.seed}
+        return how | {"all_first": r.all_first, "cap": self.plan.participations if self.plan else 0}
 
     def _first_state(self, shape: tuple[int, int]) -> CoordinatorState:
         clients, algorithm = self.config.data.clients, self.setup.algorithm

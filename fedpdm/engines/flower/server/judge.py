@@ -13,12 +13,16 @@ from fedpdm.data.prepare import radius_of
 from fedpdm.engines.flower.exact import noise_sigma
 from fedpdm.engines.flower.job import Job
 from fedpdm.engines.flower.protocol import Refused
+from fedpdm.errors import ConfigError
 from fedpdm.hostile.check import Verdict, check_message, next_state, reason
+from fedpdm.hostile.comparing import compare_results, standing
 from fedpdm.problem.objective import concave_gradient
 from fedpdm.rounds import ClientResult
 from fedpdm.setup.band import MEMBERS, band_of, no_band_because
 
 __all__ = ["Judge"]
+
+CONTRADICTED = "compared: the other sums of the round contradict it"
 
 
 class Judge:
@@ -41,6 +45,8 @@ class Judge:
         self.band = band_of(self.setup, plan, radius)
         sums = MEMBERS if job.config.privacy.trust == "cohorts" else None
         self.unchecked = no_band_because(self.setup, plan, radius) or sums
+        if job.config.cohorts.compare and self.band is None:
+            raise ConfigError(f"cohorts.compare=true needs the limits of an honest sum, and there are none: {self.unchecked}.")
         self._check = jax.jit(jax.vmap(self._one, in_axes=(None, 0, 0, 0, 0, None, None)))
         self._next = jax.jit(jax.vmap(partial(next_state, self.setup), in_axes=(None, 0, 0, 0)))
 
@@ -98,23 +104,40 @@ class Judge:
                 impossible[int(client)] = str(refused)
         return sigmas, impossible
 
-    def look_at_sum(self, broadcast: Broadcast, state: Any, result: ClientResult, t: int) -> str:
-        """Why no cohort of honest members has this sum; "" if one could.
+    def look_at_sums(
+        self, broadcast: Broadcast, states: Any, results: ClientResult, t: int, evidence: list[np.ndarray] | None
+    ) -> tuple[list[str], np.ndarray]:
+        """[cohorts] why no honest members have this sum, "" if they could; and whether it is against the others.
 
         Parameters
         ----------
         broadcast, t
             Of the round.
-        state : tree
-            The cohort's state before it.
-        result : ClientResult
-            What the sum makes of the cohort.
+        states : tree
+            The cohorts' states before it, stacked.
+        results : ClientResult
+            What the sums make of the cohorts, stacked.
+        evidence : list of ndarray or None
+            Of every cohort: logarithms of the evidence against its members; None: members are not traced.
         """
+        count = len(results.noise)
         if self.band is None:
-            return ""
+            return [""] * count, np.zeros(count, bool)
         gain = self.setup.algorithm.model_vector(self.setup.algorithm.gain(jnp.float32(1.0)))
-        found = check_message(self.setup, self.band, t, broadcast, state, result.message, None, result.noise / gain)
-        return "" if bool(found.accepted) else reason(found)
+        check = partial(check_message, self.setup, self.band, t, broadcast)
+        found = jax.vmap(lambda state, message, noise: check(state, message, None, noise / gain))(
+            states, results.message, results.noise
+        )
+        accepted = np.asarray(found.accepted)
+        reasons = ["" if fine else reason(Verdict(*(np.asarray(v)[i] for v in found))) for i, fine in enumerate(accepted)]
+        if not self.job.config.cohorts.compare:
+            return reasons, ~accepted
+        votes = None if evidence is None else jnp.stack([_standing(own) for own in evidence])
+        usable = jnp.asarray(accepted)
+        compared = compare_results(self.setup, self.band, t, broadcast, states, results, None, usable, votes)
+        contradicted = np.asarray(compared.contradicted)
+        words = [why or (CONTRADICTED if bad else "") for why, bad in zip(reasons, contradicted, strict=True)]
+        return words, ~accepted | np.asarray(compared.against)
 
     def after(self, broadcast: Broadcast, told: Any, reports: Reports) -> Any:
         """The clients' states after a round with these reports."""
@@ -128,3 +151,8 @@ class Judge:
             return table.at[reports.clients].set(jnp.where(present, rows, old))
 
         return jax.tree.map(put, told, news, states)
+
+
+def _standing(evidence: np.ndarray) -> Array:
+    """The vote of a sum of these members."""
+    return standing(jnp.asarray(evidence)[None], jnp.ones((1, len(evidence)), bool))[0]

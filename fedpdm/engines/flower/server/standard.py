@@ -88,11 +88,14 @@ class Standards:
         if not found:
             raise UserError(f"No client sent its {release.what}: {'; '.join(dropped[:3]) or 'no reply'}.")
         slots = np.array([self.job.slots_of(client) for client in found], float)
-        moments = combined(release, list(found.values()), slots, plan.standard_multiplier * release.bound / slots)
+        self.keep(found, combined(release, list(found.values()), slots, plan.standard_multiplier * release.bound / slots))
+        return len(found), dropped
+
+    def keep(self, clients: Iterable[int], moments: Moments) -> None:
+        """Keep the mean of what these clients released."""
         # rounded to what travels, so that server and clients have the same map
         means = moments.means.astype(np.float32).tolist()
-        self._kept = {"clients": sorted(found), "means": means, "noise": float(np.float32(moments.noise))}
+        self._kept = {"clients": sorted(clients), "means": means, "noise": float(np.float32(moments.noise))}
         atomic_write(self.path, sealed(self._kept))
         for name in ("standard", "message"):  # computed before there was anything
             self.__dict__.pop(name, None)
-        return len(found), dropped

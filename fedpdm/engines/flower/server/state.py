@@ -26,8 +26,9 @@ class CoordinatorState(NamedTuple):
     traffic: Array  # [links, 2]: mebibytes and bytes so far
     told: Any  # the clients' states, as their messages tell them; without rows where messages are not checked
     refused: Array  # [clients] messages that no honest client could have sent
-    cohort: Any = ()  # of secure sums: the cohort's state
-    begun: Any = ()  # of secure sums: rounds whose sum was begun
+    cohort: Any = ()  # of secure sums: the cohorts' states, stacked
+    begun: Any = ()  # of secure sums: rounds whose sums were begun
+    evidence: Any = ()  # [clients] of new cohorts whose sums are compared: logarithms of the evidence against members
 
 
 class RoundTraffic(NamedTuple):

@@ -252,7 +252,8 @@ class SecureSums(PrimalDual):
         self._fell_silent: set[int] = set()  # in the sum before
         self._stay_away: set[int] = set()  # also after the longer wait, until they answer again
 
-    def _one_round(self, grid: Grid, server_round: int, timeout: float) -> MetricRecord:
+    def _members(self) -> dict[int, int]:
+        """Wait for members, and require the keys of all."""
         there = self.nodes.wait_for(self.least, self.wait)
         self.coordinator.meet(self.nodes.keys())
         if not self.coordinator.complete:
@@ -261,7 +262,22 @@ class SecureSums(PrimalDual):
                 f"{len(self.coordinator.keys)} of the cohort's {clients} members have been met: a sum needs the keys of all, "
                 "even if some of them drop out later. Start the others and run again."
             )
+        return there
 
+    def standardise(self, grid: Grid, timeout: float) -> None:
+        """Before the first round: one sum of the members' second moments."""
+        there = self._members()
+
+        def exchange(asked: dict[int, Request]) -> list[NodeAnswer]:
+            return self._said(_exchange(grid, self._ask(asked, there, MessageType.TRAIN, 0), self.patience))
+
+        count, dropped = self.coordinator.sum_moments(exchange, there)
+        for line in dropped:
+            _log.warning("fedpdm: second moments, %s", line)
+        _log.info("fedpdm: the sum of the second moments of %d members", count)
+
+    def _one_round(self, grid: Grid, server_round: int, timeout: float) -> MetricRecord:
+        there = self._members()
         back, self._fell_silent = self._fell_silent & there.keys(), set()
         if back:
             _log.info("fedpdm: waiting at most %g s for clients that fell silent: %s", RETURN_SECONDS, sorted(back))
