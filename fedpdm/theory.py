@@ -30,6 +30,7 @@ __all__ = [
     "gradient_variance",
     "analyse",
     "rounds_for",
+    "answer",
     "explain",
 ]
 
@@ -251,6 +252,45 @@ def rounds_for(theory: Theory, target: float) -> float:
     return float(np.ceil(theory.constants.c0 * theory.lagrangian_gap / left)) if left > 0 else np.inf
 
 
+def answer(theory: Theory, rounds: int) -> list[str]:
+    """Say in sentences whether the theorem applies, what it promises, and what stands in the way.
+
+    Parameters
+    ----------
+    theory : Theory
+        The result of `analyse`.
+    rounds : int
+        The T of the bound.
+
+    Returns
+    -------
+    list of str
+        The sentences, one per line.
+    """
+    parts = theory.terms(rounds)
+    if theory.holds:
+        largest = max(parts, key=lambda name: parts[name])
+        costs = dict(zip(parts, PARTS, strict=True))[largest]
+        return [
+            f"Theorem 3 applies: the mean of P over {rounds} rounds is at most {theory.bound(rounds):.4g}.",
+            f'The largest part of this is "{largest}" ({parts[largest]:.4g}); it {costs}.',
+        ]
+    needed = 4 * max(theory.smoothness, 0.5)
+    reasons = {
+        f"algorithm.rho={theory.rho:g} is too small for this data: it must be above {needed:.4g}, which is "
+        f"{'4 L' if theory.smoothness > 0.5 else 'the least for any data'}. Without it there is no bound.": theory.rho
+        <= needed,
+        "local.tolerance=0 stops no local problem: the theorem needs each of them solved to a nu above 0.": theory.tolerance
+        <= 0,
+        "The messages have noise, and the proof takes the server's update as exact. The formula would charge "
+        f"{parts['privacy']:.4g} for it (C3 d sigma^2).": theory.noise > 0,
+    }
+    return [
+        "Theorem 3 does not apply to these settings, so it promises nothing:",
+        *(f"- {r}" for r, there in reasons.items() if there),
+    ]
+
+
 def explain(theory: Theory, rounds: int, target: float | None = None) -> list[tuple[str, float | bool, str]]:
     """Return the theory as rows of a table.
 
@@ -275,7 +315,7 @@ def explain(theory: Theory, rounds: int, target: float | None = None) -> list[tu
         (
             "L used",
             theory.smoothness_used,
-            "L' >= L between 1/2 and rho/4 with the smallest C0; nan: there is none",
+            "L' >= L between 1/2 and rho/4 with the smallest C0",
         ),
         *((name, holds, "condition") for name, holds in theory.conditions.items()),
         ("Theorem 3 applies", theory.holds, "all conditions hold"),

@@ -11,7 +11,7 @@ from fedpdm.privacy.mechanism import no_privacy, sound
 from fedpdm.problem import Problem, logistic, penalties, softmax
 from fedpdm.problem.stationarity import stationarity
 from fedpdm.rounds import Setup, message_noise
-from fedpdm.theory import analyse, constants, gradient_variance, rounds_for, smoothness_of
+from fedpdm.theory import analyse, answer, constants, gradient_variance, rounds_for, smoothness_of
 
 
 def test_constants_on_paper_values():
@@ -103,6 +103,18 @@ def test_a_bound_outside_of_the_conditions_is_infinite_and_never_nan():
     assert theory.floor == 0
     assert not theory.holds
     assert np.isnan(theory.smoothness_used)
+
+
+def test_the_answer_names_what_stands_in_the_way_and_the_way_out():
+    problem, federation, x0 = Problem(logistic(), penalties.none()), random_federation([9]), jnp.zeros((3, 5))
+    bad = analyse(problem, federation, rho=0.1, x0=x0, batch_size=0, tolerance=0.0, noise=0.5)
+    said = answer(bad, 10)
+    assert said[0].startswith("Theorem 3 does not apply")
+    assert [line.split()[1] for line in said[1:]] == ["algorithm.rho=0.1", "local.tolerance=0", "The"]
+    needed = float(said[1].partition("above ")[2].partition(",")[0])
+    good = analyse(problem, federation, rho=1.01 * needed, x0=x0, batch_size=0, tolerance=1e-4)
+    assert good.holds, "the rho that the answer names is enough"
+    assert answer(good, 10)[0].endswith(f"at most {good.bound(10):.4g}.")
 
 
 @pytest.mark.parametrize("sizes", [(8,), (20,)])

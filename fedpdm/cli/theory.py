@@ -1,6 +1,7 @@
 """The command `fedpdm theory`."""
 
 import json
+import math
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,17 +54,25 @@ def theory_command(
     )
     lines = theory_module.explain(result, chosen.rounds.total, target)
     if as_json:
-        print(json.dumps({name: value for name, value, _ in lines}, indent=2))
+        print(json.dumps({name: value if math.isfinite(value) else None for name, value, _ in lines}, indent=2))
         return
-    rows = [(name, f"{value:.4g}" if isinstance(value, float) else str(value), meaning) for name, value, meaning in lines]
+    print("\n".join(theory_module.answer(result, chosen.rounds.total)) + "\n")
+    rows = [(name, _shown(value), meaning) for name, value, meaning in lines]
     if not sys.stdout.isatty():
+        width = max(len(name) for name, _, _ in rows)
         for name, value, meaning in rows:
-            print(f"{name:24}{value:>12}  {meaning}")
+            print(f"{name:{width}}{value:>12}  {meaning}")
         return
     table = Table("quantity", "value", "meaning", title=f"Theorem 3 for {config}")
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+
+
+def _shown(value: float | bool) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if math.isfinite(value) else "none"
 
 
 def _refuse_other_methods(chosen: "Config") -> None:

@@ -2,14 +2,15 @@
 
 Cells differ in cost by a factor of a hundred, and cheap ones often come first. So the time left is computed from the settings
 of the cells that are planned: a cell's work is the number of values that its local steps read. The seconds for a unit of work
-are measured for every family of cells (same data, same kind of step), without its first cell, which loads and compiles. A
-family of which no other cell has run yet is assumed to be as fast as all cells together. On a cluster the seconds are those of
-the workers, divided by their number, and what they have done of unfinished cells is taken off.
+are measured for every family of cells (same data, same kind of step). A family of which no cell has run yet is assumed to be
+as fast as all cells together. The first cell of every kind (same settings but for their numbers) may load and compile, so it is
+left out there, and the mean of what such cells took longer is expected again for every kind that is still to come. On a
+cluster the seconds are those of the workers, divided by their number, and what they have done of unfinished cells is taken off.
 """
 
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console
@@ -19,7 +20,7 @@ from fedpdm.data.basis import MOST
 from fedpdm.runs.cluster import Timing, last_timing
 from fedpdm.runs.progress import PLAIN_SECONDS
 
-__all__ = ["CellProgress", "Family", "duration", "family_of", "work_of"]
+__all__ = ["CellProgress", "Family", "Kind", "duration", "family_of", "kind_of", "work_of"]
 
 CACHED_SECONDS = 0.02  # a faster cell was read, not run
 SHAPES = {"mnist": (60000, 785), "fashion-mnist": (60000, 785), "adult": (32561, 81), "digits": (1437, 65)}
@@ -29,6 +30,7 @@ SCATTERED = 4000  # features of an image after wavelet scattering
 ROUND, CELL = 250_000, 20_000_000
 
 Family = tuple[str | bool, ...]
+Kind = tuple[str | bool | None, ...]
 
 
 def duration(seconds: float) -> str:
@@ -95,6 +97,26 @@ def family_of(config: Config, kind: str = "") -> Family:
     return data.name, data.features, data.basis, config.local.batch_size == 0, config.privacy.mechanism, kind
 
 
+def kind_of(config: Config, kind: str = "") -> Kind:
+    """Return what decides whether two runs can share their compiled programs: all settings but for their numbers.
+
+    Parameters
+    ----------
+    config : Config
+        The settings of the run.
+    kind : str
+        Another way to run them.
+
+    Returns
+    -------
+    tuple
+        Equal for runs of one kind.
+    """
+    sections = (section for section in config.model_dump().values() if isinstance(section, dict))
+    values = (value for section in sections for value in section.values())
+    return (kind, *(value if isinstance(value, str) or value is None else bool(value) for value in values))
+
+
 class CellProgress:
     """One line on standard error: rewritten in a terminal, repeated every few seconds in a pipe.
 
@@ -121,11 +143,14 @@ class CellProgress:
         timing: Callable[[], Timing | None] = last_timing,
     ) -> None:
         self._left: dict[Family, float] = defaultdict(float)
+        self._kinds: Counter[Kind] = Counter()  # cells to come of the kinds of which none has run
         self._total = self._done = 0
         for config, kind in (*((config, "") for config in planned), *others):
             self._left[family_of(config, kind)] += work_of(config)
+            self._kinds[kind_of(config, kind)] += 1
             self._total += 1
         self._ran: dict[Family, list[tuple[float, float]]] = defaultdict(list)  # work and seconds of every cell
+        self._firsts: list[tuple[Family, float, float]] = []  # family, work and seconds of the first cells of a kind
         self._enabled, self._live = enabled, Console(stderr=True).is_terminal
         self._clock, self._timing, self._said, self._last = clock, timing, 0.0, clock()
         self._workers, self._spent = 1, 0.0  # how many run cells, and their time on cells that are not finished
@@ -146,9 +171,15 @@ class CellProgress:
         took = own.seconds if own else passed
         self._done += 1
         self._left[family] = max(0.0, self._left[family] - work)
+        own_kind = kind_of(config, kind)
         if took > CACHED_SECONDS:
-            self._ran[family].append((work, took))
+            if self._kinds.pop(own_kind, 0):
+                self._firsts.append((family, work, took))
+            else:
+                self._ran[family].append((work, took))
             self._workers = max(1, own.workers) if own else 1
+        elif own_kind in self._kinds:
+            self._kinds[own_kind] -= 1
         self._longest = max(self._longest, took)
         spent = max(0.0, self._spent + self._workers * passed - took)
         self._spent = min(spent, (self._workers - 1) * self._longest)  # workers may also have been idle
@@ -159,11 +190,17 @@ class CellProgress:
 
     def seconds_left(self) -> float:
         """Return the time that the cells still need."""
-        if not self._ran:
+        ran = [cell for cells in self._ran.values() for cell in cells]
+        if not ran:
+            ran = [(work, seconds) for _, work, seconds in self._firsts]
+        if not ran:
             return 0.0
-        common = _rate([cell for ran in self._ran.values() for cell in ran])
-        rates = {family: _rate(ran[1:]) if len(ran) > 1 else min(common, _rate(ran)) for family, ran in self._ran.items()}
+        common = _rate(ran)
+        rates = {family: _rate(cells) for family, cells in self._ran.items()}
         left = sum(work * rates.get(family, common) for family, work in self._left.items())
+        longer = [max(0.0, seconds - work * rates.get(family, common)) for family, work, seconds in self._firsts]
+        if longer:
+            left += sum(longer) / len(longer) * sum(count > 0 for count in self._kinds.values())
         return max(0.0, left - self._spent) / self._workers
 
 

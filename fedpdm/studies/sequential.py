@@ -4,6 +4,9 @@ The looks are at 5, 10, 20, ... seeds up to a cap. The allowed error is spent in
 has the level error * (n_k - n_{k-1}) / cap, and a Student t interval of confidence 1 - level. Then, by the union bound, all
 intervals contain the true effect with probability at least 1 - error, whatever the looks have in common. A verdict is wrong
 only if an interval misses the effect, so no rule of stopping at these looks is wrong more often.
+
+A larger cap that is set later cannot change the levels of looks that were made. Its further looks therefore spend a further
+error of 2 %, again in proportion to the seeds, and the two errors add up. This can be done once.
 """
 
 from collections.abc import Sequence
@@ -14,9 +17,10 @@ import numpy as np
 from fedpdm.errors import ConfigError
 from fedpdm.studies.statistics import Interval, half_width, verdict
 
-__all__ = ["MARGIN", "Rule", "Decision", "decide", "forecast"]
+__all__ = ["LATER_ERROR", "MARGIN", "Rule", "Decision", "decide", "forecast"]
 
 MARGIN = 0.005  # half a point of accuracy
+LATER_ERROR = 0.02  # of all looks beyond the first cap together
 EQUAL_SEEDS = 40  # accuracies that agree exactly: another value in one seed of ten is then missed with a probability of 1.5 %
 
 
@@ -28,12 +32,25 @@ class Rule(NamedTuple):
     first, most
         Seeds at the first look, and the cap. The number of seeds doubles from look to look.
     error
-        The probability, for one claim, that any of its intervals misses the true effect.
+        The probability, for one claim, that any of its intervals up to the cap misses the true effect.
+    later
+        A larger cap that was set when the results of the first were known; None: there is none.
     """
 
     first: int = 5
     most: int = 160
     error: float = 0.05
+    later: int | None = None
+
+    @property
+    def cap(self) -> int:
+        """The most seeds of a claim."""
+        return self.later or self.most
+
+    @property
+    def total_error(self) -> float:
+        """The probability, for one claim, that any of its intervals misses the true effect."""
+        return self.error + (LATER_ERROR if self.later else 0.0)
 
     @property
     def looks(self) -> tuple[int, ...]:
@@ -43,15 +60,20 @@ class Rule(NamedTuple):
                 f"Expected --most-seeds {self.most} to be at least {max(2, self.first)}, the seeds of the first look."
             )
         found = [self.first]
-        while found[-1] < self.most:
-            found.append(min(2 * found[-1], self.most))
+        for cap in (self.most, self.cap):
+            while found[-1] < cap:
+                found.append(min(2 * found[-1], cap))
         return tuple(found)
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """The share of the error that each look spends; they add up to the error."""
+        """The share of the error that each look spends; they add up to the total error."""
         looks = self.looks
-        return tuple(self.error * (n - before) / self.most for before, n in zip((0, *looks), looks, strict=False))
+        steps = [(n, n - before) for before, n in zip((0, *looks), looks, strict=False)]
+        return tuple(
+            self.error * added / self.most if n <= self.most else LATER_ERROR * added / (self.cap - self.most)
+            for n, added in steps
+        )
 
 
 class Decision(NamedTuple):
@@ -140,4 +162,4 @@ def forecast(values: Sequence[float], margin: float | None, rule: Rule) -> int:
         found = verdict(Interval(mean, mean - half, mean + half), margin)
         if found != "undecided" and seeds > len(values) and seeds >= min(equal, rule.most):
             return seeds
-    return rule.most
+    return rule.cap

@@ -1,6 +1,7 @@
 """The time left of a sweep is right within a factor of 1.5 after its first minute, whatever its cells cost."""
 
 import heapq
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from fedpdm.config import Config, digest, load_config
 from fedpdm.runs.cluster import Timing
 from fedpdm.studies.paper.figures import Scale, cells, panels
-from fedpdm.studies.progress import CellProgress, duration, family_of, work_of
+from fedpdm.studies.progress import CellProgress, duration, family_of, kind_of, work_of
 
 KEPT = Path(__file__).parents[2] / "docs/results/paper/cells.jsonl"
 
@@ -80,6 +81,24 @@ def test_it_holds_for_cells_of_unequal_cost(seed: int) -> None:
     assert wrong_by(follow(configs, seconds)) < 1.5
     # Near the end the longest cells decide, and most workers may wait for them
     assert wrong_by(follow_workers(configs, seconds, 4), last=2 * max(seconds)) < 1.5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_holds_where_compiling_takes_most_of_the_time(seed: int) -> None:
+    """As for readings of the paper: half of the kinds compile for ten seconds, and kinds of few cells come first."""
+    rng = np.random.default_rng(seed)
+    kinds = itertools.product(("participants", "cached", "dual-memory"), ("none", "unit", "centred"), ("prox", "subgradient"))
+    configs, seconds = [], []
+    for i, (server, scaling, place) in enumerate(rng.permutation(list(kinds))):
+        own = [f"algorithm.server_rule={server}", f"data.scaling={scaling}", f"problem.penalty_by={place}"]
+        base = load_config("paper-mnist", own)
+        for cell in range(3 if i < 9 else 40):
+            rounds = base.rounds.model_copy(update={"total": int(rng.choice([50, 100, 200]))})
+            configs.append(base.model_copy(update={"rounds": rounds, "seed": cell}))
+            took = 2e-9 * work_of(configs[-1]) * 1.2 ** rng.uniform(-1, 1)
+            seconds.append(took + 10.0 * (cell == 0 and i % 2 == 0))
+    assert wrong_by(follow(configs, seconds)) < 1.5
+    assert kind_of(configs[0]) == kind_of(configs[1]) != kind_of(configs[-1])
 
 
 def test_work_follows_rounds_and_rows_and_a_family_is_data_and_steps() -> None:

@@ -6,7 +6,14 @@ import pytest
 from fedpdm.config import digest
 from fedpdm.privacy.published import paper_sensitivity
 from fedpdm.studies.paper.figures import cells as panel_cells
-from fedpdm.studies.paper.multiverse.analysis import HEADLINES, best_specification, changes, importance, nearest_that_moves
+from fedpdm.studies.paper.multiverse.analysis import (
+    HEADLINES,
+    best_specification,
+    chance_limit,
+    changes,
+    importance,
+    nearest_that_moves,
+)
 from fedpdm.studies.paper.multiverse.cells import PANELS, reading_cells
 from fedpdm.studies.paper.multiverse.design import SIZE, imbalance, make_design, read_design
 from fedpdm.studies.paper.multiverse.factors import FACTORS, our_reading
@@ -95,6 +102,19 @@ def test_the_deciding_factor_and_the_best_reading_are_found(tmp_path):
     page = (tmp_path / "readings.md").read_text()
     assert f"| {HEADLINES[2].text} | {cached:.0%} |" in page
     assert "## The reading under which the claims hold best" in page
+
+
+def test_no_factor_decides_where_values_are_random(tmp_path):
+    """The control of `chance_limit`: some factor always explains most, and is not named if chance explains as much."""
+    random, found = np.random.default_rng(11), made_up()
+    named = 0
+    for _ in range(20):
+        noise = [{at: float(random.normal()) for at in one.accuracies} for one in found]
+        shuffled = [one._replace(accuracies=own) for one, own in zip(found, noise, strict=True)]
+        weights = importance(HEADLINES[0], shuffled)
+        named += max(weights.values()) > chance_limit(HEADLINES[0], shuffled, draws=200)
+    assert named <= 4, "one in twenty is expected"
+    assert importance(HEADLINES[0], found)["server"] > 5 * chance_limit(HEADLINES[0], found)
 
 
 def test_few_readings_name_no_deciding_factor(tmp_path):

@@ -164,6 +164,6 @@ def test_every_algorithm_has_a_grid_of_the_same_size():
     for (data, features), grid in certified.GRID.items():
         configs = [certified.settings(data, name, "1", cell, 0, True) for name in ALGORITHMS.built_in for cell in grid]
         assert all(config.data.validation and config.privacy.mechanism == "sound" for config in configs)
-        behind_basis = features == "basis"
-        assert {config.data.features for config in configs} == {"scattering" if behind_basis else features}
-        assert {config.data.basis != "none" for config in configs} == {behind_basis}
+        maps = {"basis": "scattering", certified.RULED: "auto"}
+        assert {config.data.features for config in configs} == {maps.get(features, features)}
+        assert {config.data.basis != "none" for config in configs} == {features in maps}

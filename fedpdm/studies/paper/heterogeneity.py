@@ -228,10 +228,11 @@ def _text(seeds: int, quick: bool) -> str:
     text = (
         f"MNIST, 100 clients, {5 if quick else 50} rounds of 20 local steps with batches of 10, softmax, L1 with gamma = "
         f"0.0001, no noise; {seeds} seeds. At every point of the first two panels each algorithm has six settings (FedPDM: "
-        "three server rules times two weights; FedProx and FedDyn: three step sizes times two weights; FedAvg and SCAFFOLD: "
-        "six step sizes), of which the best on a validation split of 10,000 training examples is run again on all training "
-        "data; `heterogeneity.csv` has the choice. The third panel has two labels per client, step size 0.1, and shows every "
-        "weight. Bars go from the smallest to the largest seed. The objective is that of the training data with the penalty; "
+        "three server rules times two weights; FedProx, FedDyn, FedDR and A-FedPD: three step sizes times two weights; FedAvg "
+        "and SCAFFOLD: six step sizes), of which the best on a validation split of 10,000 training examples is run again on "
+        "all training data; `heterogeneity.csv` has the choice. The third panel has two labels per client, step size 0.1, and "
+        "shows every weight. Bars go from the smallest to the largest seed. The objective is that of the training data with "
+        "the penalty; "
         "less is better."
     )
     return f"{text} QUICK: five rounds, few points: it measures nothing." if quick else text

@@ -109,7 +109,7 @@ def reproduce(
     variants = variant_configs(settings, scale.quick)
     folder.mkdir(parents=True, exist_ok=True)
     if rule:
-        fix_rule(folder, rule)
+        rule = fix_rule(folder, rule)
     seeds = rule.first if rule else seeds
     table: Table = _run(settings, variants, seeds, folder, show_progress)
     if rule:
@@ -134,7 +134,7 @@ def reproduce(
     remedies = compare_remedies(chosen, FirstSeeds(table, seeds))
     how = Provenance(command or f"fedpdm reproduce {shlex.quote(figure)}", seeds, scale.quick, rule)
     lines = [*how.lines(), *_changed(scale), *_cost(result)]
-    text = "\n".join(claims_page(claims, left_out, remedies, figures, lines, _readings(folder))) + "\n"
+    text = "\n".join(claims_page(claims, left_out, remedies, figures, lines, _readings(folder), rule)) + "\n"
     atomic_write(folder / "claims.md", text.encode())
     return result
 
@@ -162,10 +162,10 @@ def _kept(settings: dict[Key, Config], variants: dict[Variant, Config], rule: Ru
     known = stored_results(folder / CELLS)
     found: dict[Key, list] = {}
     for key, config in settings.items():
-        digests = (digest(config.model_copy(update={"seed": seed})) for seed in range(rule.most))
+        digests = (digest(config.model_copy(update={"seed": seed})) for seed in range(rule.cap))
         found[key] = [known[name] for name in itertools.takewhile(known.__contains__, digests)]
     for variant, config in variants.items():
-        seeds = min(rule.most, kept_seeds(variant, config, folder / VARIANT_CELLS))
+        seeds = min(rule.cap, kept_seeds(variant, config, folder / VARIANT_CELLS))
         found[variant.key] = run_variant(variant, config, seeds, folder / VARIANT_CELLS)
     return {key: results for key, results in found.items() if len(results) > rule.first}
 

@@ -32,10 +32,10 @@ class OutOfTimeError(Exception):
     """The limit of time is reached. Finished runs are kept, so the next call continues."""
 
 
-def fix_rule(folder: Path, rule: Rule) -> None:
-    """Write the rule into the folder; refuse another one than that of an earlier call.
+def fix_rule(folder: Path, rule: Rule) -> Rule:
+    """Write the rule into the folder, or continue with that of an earlier call; a larger cap may be set later, once.
 
-    Levels depend on the cap. A cap that is chosen after results were seen has no stated error rate.
+    Levels depend on the cap. Looks that were made keep theirs, and a later cap has an error of its own (`Rule.later`).
 
     Parameters
     ----------
@@ -43,14 +43,29 @@ def fix_rule(folder: Path, rule: Rule) -> None:
         Folder of the results.
     rule : Rule
         The looks and their levels.
+
+    Returns
+    -------
+    Rule
+        The rule to use.
     """
-    path, said = folder / RULE_FILE, rule._asdict() | {"looks": list(rule.looks), "margin": MARGIN}
-    if path.exists() and (known := json.loads(path.read_text())) != said:
-        raise ConfigError(
-            f"Expected --most-seeds {rule.most} to be {known.get('most')}, as in {path}: a cap that changes after results were "
-            "seen has no stated error rate. Use the old cap, or another folder with --out."
-        )
+    path = folder / RULE_FILE
+    if path.exists():
+        known = json.loads(path.read_text())
+        before = Rule(**{key: known[key] for key in Rule._fields if key in known})
+        alike = (before.first, before.error, known["margin"]) == (rule.first, rule.error, MARGIN)
+        if alike and rule.most == before.cap:
+            rule = before
+        elif alike and rule.most > before.most and before.later is None:
+            rule = before._replace(later=rule.most)
+        else:
+            raise ConfigError(
+                f"Expected --most-seeds {rule.most} to be {before.cap}, as in {path}: a cap can be raised once after results "
+                "were seen, else the error rate is unknown. Use the old cap, or another folder with --out."
+            )
+    said = rule._asdict() | {"looks": list(rule.looks), "levels": [float(f"{x:.6g}") for x in rule.levels], "margin": MARGIN}
     atomic_write(path, (json.dumps(said, indent=2) + "\n").encode())
+    return rule
 
 
 def open_claims(table: Table, rule: Rule) -> dict[PaperClaim, set[Key]]:
@@ -136,7 +151,7 @@ def add_seeds(
     """
     found = {key: list(results) for key, results in table.items()}
     while time.monotonic() < deadline:
-        claims = {claim: keys for claim, keys in open_claims(found, rule).items() if _seeds(keys, found) < rule.most}
+        claims = {claim: keys for claim, keys in open_claims(found, rule).items() if _seeds(keys, found) < rule.cap}
         if not claims:
             break
         times = {claim: expected_seconds({claim: keys}, found, rule) for claim, keys in claims.items()}

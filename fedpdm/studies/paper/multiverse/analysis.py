@@ -7,12 +7,23 @@ import numpy as np
 
 from fedpdm.studies.paper.effects import BASELINES
 from fedpdm.studies.paper.multiverse.cells import PANELS
-from fedpdm.studies.paper.multiverse.factors import Reading, our_reading
+from fedpdm.studies.paper.multiverse.factors import TESTED, Reading, our_reading
 from fedpdm.studies.sequential import MARGIN
 
-__all__ = ["HEADLINES", "Headline", "Specification", "best_specification", "changes", "gap", "importance", "level_means"]
+__all__ = [
+    "HEADLINES",
+    "Headline",
+    "Specification",
+    "best_specification",
+    "chance_limit",
+    "changes",
+    "gap",
+    "importance",
+    "level_means",
+]
 __all__ += ["nearest_that_moves", "share_held", "tells_factors_apart"]
 
+DRAWS = 1000  # shuffles
 # Mean accuracy over the seeds, by panel and curve
 Accuracies = Mapping[tuple[str, str], float]
 
@@ -109,13 +120,43 @@ def importance(headline: Headline, specifications: Sequence[Specification]) -> d
         By factor; main effects only, so the rest of the variance is interactions and noise.
     """
     values = np.array([headline.value(one.accuracies) for one in specifications])
-    names = list(specifications[0].levels)
-    total = float(np.sum((values - values.mean()) ** 2))
+    values -= values.mean()
+    total = float(values @ values)
+    parts = _parts(specifications)
+    return {name: float(np.sum((values @ own) ** 2)) / total if total else 0.0 for name, own in parts.items()}
+
+
+def chance_limit(headline: Headline, specifications: Sequence[Specification], draws: int = DRAWS) -> float:
+    """Compute what the most important factor explains by chance: in 95 % of shuffles no factor explains more.
+
+    Values are shuffled between the readings, and between the models that are tested in a reading, so no factor has an effect.
+
+    Parameters
+    ----------
+    headline : Headline
+        The claim.
+    specifications : sequence of Specification
+        The specifications, those of a reading side by side.
+    draws : int
+        Number of shuffles.
+
+    Returns
+    -------
+    float
+        A share of the variance.
+    """
+    values = np.array([headline.value(one.accuracies) for one in specifications])
+    values -= values.mean()
+    total = float(values @ values)
     if total == 0:
-        return dict.fromkeys(names, 0.0)
-    whole = _left(values, specifications, names)
-    without = {name: _left(values, specifications, [n for n in names if n != name]) for name in names}
-    return {name: max(0.0, left - whole) / total for name, left in without.items()}
+        return 0.0
+    random, parts = np.random.default_rng(0), _parts(specifications).values()
+    by_reading = values.reshape(-1, len(TESTED))
+    largest = []
+    for _ in range(draws):
+        shuffled = random.permuted(random.permutation(by_reading), axis=1).ravel()
+        largest.append(max(float(np.sum((shuffled @ own) ** 2)) for own in parts) / total)
+    return float(np.quantile(largest, 0.95))
 
 
 def tells_factors_apart(specifications: Sequence[Specification]) -> bool:
@@ -136,14 +177,20 @@ def tells_factors_apart(specifications: Sequence[Specification]) -> bool:
     return len({one.number for one in specifications}) >= 2 * numbers
 
 
-def _left(values: np.ndarray, specifications: Sequence[Specification], names: Sequence[str]) -> float:
-    """The squares that a fit of main effects leaves."""
-    columns = [np.ones(len(values))]
-    for name in names:
+def _parts(specifications: Sequence[Specification]) -> dict[str, np.ndarray]:
+    """For every factor, orthonormal columns that span what its levels add to those of the others."""
+    columns: dict[str, np.ndarray] = {}
+    for name in specifications[0].levels:
         levels = [one.levels[name] for one in specifications]
-        columns += [np.array([level == other for level in levels], float) for other in sorted(set(levels))[1:]]
-    matrix = np.stack(columns, axis=1)
-    return float(np.sum((values - matrix @ np.linalg.lstsq(matrix, values, rcond=None)[0]) ** 2))
+        others = sorted(set(levels))[1:]
+        columns[name] = np.array([[level == other for other in others] for level in levels], float)
+    parts = {}
+    for name, own in columns.items():
+        rest = np.hstack([np.ones((len(own), 1)), *(other for key, other in columns.items() if key != name)])
+        added = own - rest @ np.linalg.lstsq(rest, own, rcond=None)[0]
+        left, sizes, _ = np.linalg.svd(added, full_matrices=False)
+        parts[name] = left[:, sizes > 1e-9]
+    return parts
 
 
 def level_means(headline: Headline, specifications: Sequence[Specification], factor: str) -> dict[str, float]:

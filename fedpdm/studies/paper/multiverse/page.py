@@ -88,9 +88,14 @@ def _shares(found: Sequence[Specification], entries: Sequence[Mapping[str, Any]]
     yield "|---|---|" + "---|" * (len(TESTED) + 1)
     for headline, entry in zip(HEADLINES, entries, strict=True):
         shares = " | ".join(_share(headline, [one for one in found if one.levels["tested"] == name]) for name in TESTED)
-        first = entry["decides"]
-        decides = f"{TITLES[first]} ({entry['explained'][first]:.0%})" if first else "too few readings to tell"
-        yield f"| {headline.text} | {entry['effect']:.0%} | {shares} | {decides} |"
+        yield f"| {headline.text} | {entry['effect']:.0%} | {shares} | {_decides(entry)} |"
+
+
+def _decides(entry: Mapping[str, Any]) -> str:
+    if not entry["explained"]:
+        return "too few readings to tell"
+    first, limit = entry["decides"], f"{entry['chance']:.0%}"
+    return f"{TITLES[first]} ({entry['explained'][first]:.0%}; chance: {limit})" if first else f"none beyond chance ({limit})"
 
 
 def _share(headline: Headline, found: Sequence[Specification]) -> str:
@@ -103,10 +108,12 @@ def _deciding(found: Sequence[Specification], entries: Sequence[Mapping[str, Any
     first = [(headline, entry) for headline, entry in zip(HEADLINES, entries, strict=True) if headline.id.endswith("-first")]
     yield "## Which factor decides"
     yield ""
-    known = all(entry["decides"] for entry in entries)
+    known = all(entry["explained"] for entry in entries)
     if known:
         yield "Share of the variance of FedPDM's distance to the best baseline that each factor explains alone, and the mean"
-        yield "distance of each level. The rest is interactions and seeds."
+        yield "distance of each level. The rest is interactions and seeds. A share in bold is beyond chance: where values are"
+        yield "shuffled between readings, no factor reaches it in 95 % of 1,000 shuffles. The others may be chance: c0, G and"
+        yield "the noise of the baselines have small shares without DP too, where they change nothing."
     else:
         yield "Mean of FedPDM's distance to the best baseline at each level. There are too few readings to tell factors apart:"
         yield "the other factors are not equally often at each level, so a difference here may be due to them."
@@ -117,8 +124,13 @@ def _deciding(found: Sequence[Specification], entries: Sequence[Mapping[str, Any
         cells = []
         for headline, entry in first:
             means = ", ".join(f"{level} {mean:+.3f}" for level, mean in level_means(headline, found, name).items())
-            cells.append(f"{entry['explained'][name]:.0%} ({means})" if known else means)
+            cells.append(f"{_explained(entry, name)} ({means})" if known else means)
         yield f"| {TITLES[name]} | {' | '.join(cells)} |"
+
+
+def _explained(entry: Mapping[str, Any], name: str) -> str:
+    value = entry["explained"][name]
+    return f"**{value:.0%}**" if value > entry["chance"] else f"{value:.0%}"
 
 
 def _best(found: Sequence[Specification]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from fedpdm.studies.drawing import require_drawing, write_csv
 from fedpdm.studies.paper.multiverse.analysis import (
     HEADLINES,
     Specification,
+    chance_limit,
     gap,
     importance,
     share_held,
@@ -148,7 +149,7 @@ def write_readings(
     Returns
     -------
     list of dict
-        One entry per headline claim: its share, and the factor that decides most, if there are enough readings to tell.
+        One entry per headline claim: its share, and the factor that decides most, if it explains more than chance does.
     """
     rows = []
     for one in found:
@@ -158,7 +159,8 @@ def write_readings(
     write_csv(rows, folder / "readings.csv")
     entries = []
     for headline in HEADLINES:
-        weights = importance(headline, found) if tells_factors_apart(found) else {}
+        enough = tells_factors_apart(found)
+        weights, limit = (importance(headline, found), chance_limit(headline, found)) if enough else ({}, 1.0)
         first = max(weights, key=lambda name: weights[name], default=None)
         entries.append(
             {
@@ -166,8 +168,9 @@ def write_readings(
                 "claim": headline.text,
                 "check": "share of the readings in which it holds",
                 "effect": round(share_held(headline, found), 4),
-                "readings": len(found),
-                "decides": first,
+                "readings": len({one.number for one in found}),
+                "decides": first if first and weights[first] > limit else None,
+                "chance": round(limit, 4),
                 "explained": {name: round(value, 4) for name, value in weights.items()},
             }
         )
