@@ -2,9 +2,10 @@
 
     python benchmarks/speed.py [--repeats 5] [--out docs/results/benchmarks] [--only NAME ...] [--anyway]
 
-Everything is timed in one run, in turn, so that a machine that slows down slows down everybody; a figure is the median over the
-repeats of the milliseconds per round, after compilation. Peers (`make bench-peers`) run in processes and environments of their
-own, which sit still while others are timed. On a busy machine nothing is reported: see `busy`.
+All programs are made first. Then everything is timed in one run, in turn, so that a machine that slows down slows down
+everybody; a figure is the median over the repeats of the milliseconds per round, after compilation. Peers (`make bench-peers`)
+run in processes and environments of their own, which sit still while others are timed. On a busy machine nothing is reported:
+see `busy`.
 """
 
 import argparse
@@ -194,24 +195,28 @@ def needs(w: Workload) -> dict[str, float]:
     return {"mflop": 1e-6 * operations, "mbytes": 1e-6 * 4 * (examples * w.features + 4 * PARTICIPANTS * coordinates)}
 
 
-def whole_batches(workload: str, repeats: int) -> dict[str, float]:
-    """Steps on all examples (the default of the sound mechanism), against their matrix products."""
+def whole_batches(workload: str) -> dict[str, Run]:
+    """Steps on all examples (the default of the sound mechanism), and their matrix products."""
     w = WORKLOADS[workload]._replace(rounds=WHOLE_ROUNDS)
     settings = "local.batch_size=0", f"local.steps={WHOLE_STEPS}", "problem.loss=softmax"
-    runs = {"fedpdm_ms": ours(w, *settings), "products_ms": products(w)}
+    return {"fedpdm_ms": ours(w, *settings), "products_ms": products(w)}
+
+
+def measure_whole_batches(runs: dict[str, Run], repeats: int) -> dict[str, float]:
+    """Time both in turn."""
     times = {name: [] for name in runs}
     for _ in range(repeats):
         for name, run in runs.items():
             began = time.perf_counter()
-            run(w.rounds)
-            times[name].append(1e3 * (time.perf_counter() - began) / w.rounds)
+            run(WHOLE_ROUNDS)
+            times[name].append(1e3 * (time.perf_counter() - began) / WHOLE_ROUNDS)
     found = {name: statistics.median(measured) for name, measured in times.items()}
     return found | {"ratio": found["fedpdm_ms"] / found["products_ms"]}
 
 
-def measure(workload: str, repeats: int, only: list[str]) -> dict[str, dict[str, Any]]:
+def measure(workload: str, runs: dict[str, Run], repeats: int) -> dict[str, dict[str, Any]]:
+    """Time everybody in turn, repeat by repeat."""
     w = WORKLOADS[workload]
-    runs = {name: make() for name, make in contestants(workload).items() if not only or any(part in name for part in only)}
     times: dict[str, list[float]] = {name: [] for name in runs}
     for repeat in range(repeats):
         for name, run in runs.items():
@@ -262,11 +267,17 @@ def main() -> None:
             )
         return share
 
+    only = options.only
+    runs = {
+        workload: {name: make() for name, make in contestants(workload).items() if not only or any(o in name for o in only)}
+        for workload in options.workload
+    }
+    whole_runs = {workload: whole_batches(workload) for workload in options.workload}
     shares = [look("before")]
     results, whole = {}, {}
     for workload in options.workload:
-        results[workload] = measure(workload, options.repeats, options.only)
-        whole[workload] = whole_batches(workload, options.repeats)
+        results[workload] = measure(workload, runs[workload], options.repeats)
+        whole[workload] = measure_whole_batches(whole_runs[workload], options.repeats)
         shares.append(look("after"))
     options.out.mkdir(parents=True, exist_ok=True)
     document = {

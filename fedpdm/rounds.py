@@ -18,6 +18,7 @@ from jax import Array
 from fedpdm.algorithms.base import Algorithm, Broadcast, Reports
 from fedpdm.algorithms.local import Examples, LocalInfo, LocalPlan, solve, step_size_at, travel
 from fedpdm.compression.links import Links, Packed, pack, select
+from fedpdm.draws import fold_in, split
 from fedpdm.privacy.band import Band
 from fedpdm.privacy.mechanism import Mechanism, Release, Released, no_privacy
 from fedpdm.problem.losses import restricted
@@ -76,7 +77,7 @@ def client_key(seed: int | Array, round_index: int | Array, client: int | Array)
     Array
         A JAX key.
     """
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), round_index), client)
+    return fold_in(fold_in(jax.random.key(seed), round_index), client)
 
 
 def travel_at(setup: Setup, round_index: Array | int, steps: Array | int) -> Array:
@@ -123,7 +124,7 @@ def solve_locally(
         The private solution and its public facts.
     """
     algorithm, privacy, problem, x0 = setup.algorithm, setup.privacy, setup.problem, broadcast.x0
-    batch_key, noise_key, choice_key = jax.random.split(key, 3)
+    batch_key, noise_key, choice_key = split(key, 3)
     step_size = step_size_at(setup.local, round_index)
     linear_term = algorithm.linear_term(state, broadcast)
     slope = jnp.linalg.norm(linear_term + problem.beta * concave_gradient(x0))

@@ -151,6 +151,8 @@ def replace_rows(table: Array, clients: Array, rows: Array, present: Array) -> A
     Array
         The new table.
     """
+    if present.ndim == 1:  # a place behind the table is dropped; so nothing of the table is read
+        return table.at[jnp.where(present, clients, len(table))].set(rows, mode="drop")
     return table.at[clients].set(jnp.where(like(present, rows), rows, table[clients]))
 
 

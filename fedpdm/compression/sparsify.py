@@ -2,7 +2,8 @@
 
 The k-th largest key is found by bisection on the bits of the magnitudes: at most 32 counts over the vector, and as many more as
 the index has bits to break ties. On a CPU, vectors of thousands of coordinates and more take a fortieth of the time of XLA's
-stable sort, and the time hardly depends on k, unlike that of `lax.top_k` (`benchmarks/wire.py` measures it).
+stable sort, and the time hardly depends on k, unlike that of `lax.top_k` (`benchmarks/wire.py` measures it). For many clients
+at once a kernel of machine code makes the same choice (`fedpdm.native.selection`).
 """
 
 import functools
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fedpdm.errors import ConfigError
+from fedpdm.native import native_kernels
 
 __all__ = ["coordinate_count", "top_k_mask", "random_mask"]
 
@@ -129,6 +131,25 @@ def _largest(keys: Array, k: int) -> Array:
     return chosen if rows is keys else chosen.ravel()[:size].reshape(shape)
 
 
+@functools.cache
+def _mappable(k: int) -> Callable[[Array], Array]:
+    """`_largest` for this k. Mapped over clients it becomes one call of the kernel, if that can be used."""
+
+    @jax.custom_batching.custom_vmap
+    def choose(keys: Array) -> Array:
+        return _largest(keys, k)
+
+    @choose.def_vmap
+    def _(axis_size: int, batched: list[bool], keys: Array) -> tuple[Array, bool]:
+        if native_kernels() and jax.default_backend() == "cpu":
+            from fedpdm.native.selection import largest
+
+            return largest(keys, k), True
+        return jax.vmap(lambda own: _largest(own, k))(keys), True
+
+    return choose
+
+
 def top_k_mask(values: Array, k: int) -> Array:
     """Mark exactly k coordinates: the largest magnitudes, ties by lower index. It can be traced and mapped.
 
@@ -153,7 +174,7 @@ def top_k_mask(values: Array, k: int) -> Array:
     _check(k, values.size)
     # Without the sign bit the bits of a float are ordered like its magnitude.
     bits = lax.bitcast_convert_type(values.astype(jnp.float32), jnp.int32) & 0x7FFFFFFF
-    return _largest(jnp.minimum(bits, _NOT_A_NUMBER), k)
+    return _mappable(k)(jnp.minimum(bits, _NOT_A_NUMBER))
 
 
 def random_mask(key: Array, shape: tuple[int, ...], k: int) -> Array:
@@ -185,4 +206,4 @@ def random_mask(key: Array, shape: tuple[int, ...], k: int) -> Array:
     size = math.prod(shape)
     _check(k, size)
     numbers = jax.random.bits(key, (size,), jnp.uint32) >> 2
-    return _largest(numbers.astype(jnp.int32), k).reshape(shape)
+    return _mappable(k)(numbers.astype(jnp.int32)).reshape(shape)

@@ -92,8 +92,8 @@ class Federation(NamedTuple):
 
     @property
     def numeric(self) -> bool:
-        """Whether the label is a number, not a class."""
-        return self.labels.dtype.kind == "f"
+        """Whether the label is a number, not a class. Labels of clients may come on demand, those of the test are there."""
+        return self.test_labels.dtype.kind == "f"
 
     @property
     def kind(self) -> str:

@@ -8,14 +8,17 @@ The work of a call is cut into items. The calling thread takes one item after th
 are free. No thread waits for one that has not begun, so a busy machine makes a call slower only by the time that it takes away,
 and calls inside calls cannot block each other.
 
-Numba keeps the compiled code on disk, together with the kernels that use it. It looks only at the kernel's own file to see
-whether anything changed, so touch that file too after a change here.
+Numba keeps the compiled code of a kernel on disk, with everything that the kernel calls. To see whether anything changed, it
+looks only at the kernel's own file, and at the values that the kernel captures. So kernels capture `SOURCES`, which changes
+with every file of this room.
 """
 
 # Numba has its own types, which pyright does not know.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportPrivateImportUsage=false, reportReturnType=false
 
 import ctypes
+import hashlib
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -28,16 +31,20 @@ from numba.extending import intrinsic
 
 __all__ = [
     "HANDLER",
+    "SOURCES",
     "TASK",
     "address_of",
     "begin",
     "buffers",
     "claim",
+    "digest_of",
     "dimension",
     "end",
     "finish",
     "first_result",
+    "flags",
     "floats",
+    "floats_at",
     "integers",
     "is_question",
     "let_go",
@@ -52,13 +59,35 @@ API_VERSION, SCHEDULE, THREADS = 4, 17, 18  # of XLA_FFI_Api; the last two are k
 VERSION_0_3 = 3 << 32  # the major version is the lower half of the word
 DATA, RANK, DIMENSIONS = 3, 4, 5  # of XLA_FFI_Buffer
 # Words of the block that the threads of a call share
-NEXT, FINISHED, HOLDERS, ITEMS, FRAME, BLOCK_WORDS = range(6)
+TAKEN, FROM_END, FINISHED, HOLDERS, ITEMS, FRAME, BLOCK_WORDS = range(7)
 
 _allocate = types.ExternalFunction("malloc", types.intp(types.intp))
 _free = types.ExternalFunction("free", types.void(types.intp))
 _yield = types.ExternalFunction("sched_yield", types.intc())
 TASK = types.void(types.intp)  # of a block
 HANDLER = types.intp(types.intp)  # of a frame
+
+
+def digest_of(folder: Path) -> int:
+    """Name the code in a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+
+    Returns
+    -------
+    int
+        A number above 0 that changes with each Python file.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return 1 + int.from_bytes(digest.digest()[:7], "big")
+
+
+SOURCES = digest_of(Path(__file__).parent)
 
 
 @intrinsic
@@ -155,6 +184,44 @@ def integers(buffer: int, shape: Any) -> np.ndarray:
 
 
 @njit
+def floats_at(address: int, shape: Any) -> np.ndarray:
+    """View float32 values in memory that somebody else owns, for as long as it does.
+
+    Parameters
+    ----------
+    address : int
+        Where they begin.
+    shape : tuple of int
+        Their shape.
+
+    Returns
+    -------
+    ndarray
+        The values.
+    """
+    return carray(_pointer(address), shape, np.float32)
+
+
+@njit
+def flags(buffer: int, shape: Any) -> np.ndarray:
+    """View the truth values of a buffer, a byte each; nothing is copied.
+
+    Parameters
+    ----------
+    buffer : int
+        Address of an XLA_FFI_Buffer.
+    shape : tuple of int
+        Their shape, which the caller must know.
+
+    Returns
+    -------
+    ndarray
+        The values: 0 or 1.
+    """
+    return carray(_pointer(_words(buffer, 6)[DATA]), shape, np.uint8)
+
+
+@njit
 def _ask_for_help(frame: np.ndarray, task: int, block: np.ndarray) -> None:
     """Hand the block to as many of XLA's threads as there are items for."""
     if _words(frame[API], 5)[API_VERSION] != VERSION_0_3:
@@ -173,21 +240,28 @@ def _ask_for_help(frame: np.ndarray, task: int, block: np.ndarray) -> None:
 
 
 @njit
-def claim(block: int) -> int:
+def claim(block: int, own: int) -> int:
     """Take the next item that no thread works on.
+
+    The calling thread takes items from the front, its helpers from the end. So neighbours in memory mostly stay with one core,
+    and a core mostly gets the same places again in the next call.
 
     Parameters
     ----------
     block : int
         Address of the block that the threads of a call share.
+    own : int
+        How many items the calling thread has taken before; -1 for a helper.
 
     Returns
     -------
     int
         The item, or -1. After -1 the arguments of the call may be freed already.
     """
-    item = _fetch_add(block + 8 * NEXT, 1)
-    return item if item < _words(block, BLOCK_WORDS)[ITEMS] else -1
+    items = _words(block, BLOCK_WORDS)[ITEMS]
+    if _fetch_add(block + 8 * TAKEN, 1) >= items:
+        return -1
+    return own if own >= 0 else items - 1 - _fetch_add(block + 8 * FROM_END, 1)
 
 
 @njit

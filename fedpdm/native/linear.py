@@ -18,6 +18,7 @@ from numba import cfunc, njit
 
 from fedpdm.native.bridge import (
     HANDLER,
+    SOURCES,
     TASK,
     address_of,
     begin,
@@ -28,6 +29,7 @@ from fedpdm.native.bridge import (
     finish,
     first_result,
     floats,
+    floats_at,
     integers,
     is_question,
     let_go,
@@ -67,14 +69,19 @@ def _solve_one(arguments: np.ndarray, results: np.ndarray, c: int) -> None:
     own_labels = integers(labels, (registered, rows))[client]
     start, values = floats(x0, (classes, n)), floats(numbers, (7,))
     given = dimension(linear_terms, 3)  # one for all clients, or one for each
-    fixed = floats(linear_terms, (given, classes, n))[min(c, given - 1)] - values[0] * start
+    # The model, the part of the direction that stays the same, and room for a gradient. Not in the result, whose neighbours are
+    # written by other threads; and without owners, since Numba counts them at every slice.
+    memory = np.empty((3, classes, n), np.float32)
+    parts = floats_at(memory.ctypes.data, (3, classes, n))
+    x, fixed, room = parts[0], parts[1], parts[2]
+    x[:] = start
+    fixed[:] = floats(linear_terms, (given, classes, n))[min(c, given - 1)] - values[0] * start
     kind, steps, batch = integers(counts, (3,))
     draws, order, starts = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size + 1, np.int64)
     draw(integers(keys, (working, 2))[c].view(np.uint32), draws)
     order_of(draws, order, starts)
-    x = floats(results[0], (working, classes, n))[c]
-    x[:] = start
-    taken = client_steps(kind, steps, batch, values, own_features, own_labels, order, fixed, x)
+    taken = client_steps(kind, steps, batch, values, own_features, own_labels, order, fixed, x, room)
+    floats(results[0], (working, classes, n))[c] = memory[0]
     integers(results[1], (working,))[c] = taken
 
 
@@ -82,35 +89,41 @@ _task = address_of(f"{TARGET}_task")
 
 
 @njit
-def _take_part(block: int) -> None:
+def _take_part(block: int, own: int) -> None:
+    """Solve for one client after the other; `own` is 0 for the calling thread, and -1 for a helper."""
     while True:
-        c = claim(block)
+        c = claim(block, own)
         if c < 0:
             return
         arguments, results = buffers(block)
         _solve_one(arguments, results, c)
         finish(block)
+        own += own >= 0
 
 
-@cfunc(TASK, cache=True)
-def _help_out(block: int) -> None:
-    _take_part(block)
-    let_go(block)
+def _compile(sources: int) -> None:
+    """Compile the kernel, or read it from Numba's cache. Both functions capture `sources`: see `fedpdm.native.bridge`."""
+
+    @cfunc(TASK, cache=True)
+    def help_out(block: int) -> None:
+        if sources > 0:
+            _take_part(block, -1)
+            let_go(block)
+
+    name_task(f"{TARGET}_task", help_out)
+
+    @cfunc(HANDLER, cache=True)
+    def handle(frame: int) -> int:
+        if sources > 0 and not is_question(frame):
+            block = begin(frame, dimension(first_result(frame), 3), _task())
+            _take_part(block, 0)
+            end(block)
+        return 0
+
+    register(TARGET, handle)
 
 
-name_task(f"{TARGET}_task", _help_out)
-
-
-@cfunc(HANDLER, cache=True)
-def _handle(frame: int) -> int:
-    if not is_question(frame):
-        block = begin(frame, dimension(first_result(frame), 3), _task())
-        _take_part(block)
-        end(block)
-    return 0
-
-
-register(TARGET, _handle)
+_compile(SOURCES)
 
 
 def linear_steps(

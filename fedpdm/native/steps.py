@@ -289,10 +289,11 @@ def _step_by_step(
     visits: np.ndarray,
     fixed: np.ndarray,
     x: np.ndarray,
+    data: np.ndarray,
 ) -> int:
     """Steps that look at all rows of the model; returns how many there were."""
     weight, step_size, beta, loss_clip, batch_clip, tolerance, lasso = numbers
-    data, source, times = np.empty_like(x), np.empty(len(x), np.int64), np.empty(len(x), np.float32)
+    source, times = np.empty(len(x), np.int64), np.empty(len(x), np.float32)
     gradient_of = data, source, times
     for step in range(steps):
         rows, coming = visits[step * batch : (step + 1) * batch], visits[(step + 1) * batch : (step + 2) * batch]
@@ -329,6 +330,7 @@ def client_steps(
     order: np.ndarray,
     fixed: np.ndarray,
     x: np.ndarray,
+    room: np.ndarray,
 ) -> int:
     """Take all steps of a client.
 
@@ -346,6 +348,8 @@ def client_steps(
         [m, n] the part of the direction that is the same in all steps.
     x : ndarray
         [m, n] the model; the steps are taken in it.
+    room : ndarray
+        [m, n] memory for a gradient.
 
     Returns
     -------
@@ -359,4 +363,4 @@ def client_steps(
     if kind == LOGISTIC and numbers[4] == 0 and numbers[5] == 0:
         _row_by_row(steps, batch, numbers, features, labels, visits, fixed, x)
         return steps
-    return _step_by_step(kind, steps, batch, numbers, features, labels, visits, fixed, x)
+    return _step_by_step(kind, steps, batch, numbers, features, labels, visits, fixed, x, room)

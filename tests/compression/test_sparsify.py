@@ -144,3 +144,17 @@ def test_kept_reads_the_ratio_as_the_decimal_that_was_written():
 def test_errors_name_the_value_and_the_limit(call, message):
     with pytest.raises(ConfigError, match=message):
         call()
+
+
+@pytest.mark.parametrize("size", [1, 162, 2048])
+@pytest.mark.parametrize("switch", ["1", "0"])
+def test_many_clients_at_once_choose_what_each_would_choose(monkeypatch, size: int, switch: str) -> None:
+    """With and without the kernel of machine code: distinct numbers, ties, few non-zeros, NaN and infinity."""
+    monkeypatch.setenv("FEDPDM_NATIVE", switch)
+    rng = np.random.default_rng(size)
+    values = rng.standard_normal((4, size), np.float32)
+    values[1], values[2] = np.round(values[1]), values[2] * (rng.random(size) < 0.05)
+    values[3, ::3], values[3, 1::3] = np.nan, -np.inf
+    for k in sorted({1, max(1, size // 10), size - size // 3, size}):
+        found = jax.jit(jax.vmap(lambda row, k=k: top_k_mask(row, k)))(values)
+        np.testing.assert_array_equal(found, [reference(row, k) for row in values])

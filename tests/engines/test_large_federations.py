@@ -31,10 +31,10 @@ SIZES = [int(n) for n in np.random.default_rng(0).integers(5, 20, 40)]
 
 
 class OnDemand:
-    """An array whose rows come from a function, like the data of a federation of a million clients."""
+    """Rows from a function, like the data of a million clients: with a shape and rows by number, and nothing else."""
 
     def __init__(self, array: np.ndarray) -> None:
-        self.array, self.shape, self.dtype, self.read = array, array.shape, array.dtype, 0
+        self.array, self.shape, self.read = array, array.shape, 0
 
     def __getitem__(self, rows) -> np.ndarray:
         self.read = max(self.read, len(rows))
@@ -53,7 +53,7 @@ def test_the_store_changes_nothing(monkeypatch, algorithm: str, rule: str) -> No
     whole = build_simulation(config_of(algorithm, rule), federation)
     rows = list(whole.run())
     monkeypatch.setattr(module, "LARGE", 100)
-    lazy = federation._replace(features=OnDemand(federation.features), labels=OnDemand(federation.labels))
+    lazy = federation._replace(features=OnDemand(federation.features), labels=OnDemand(federation.labels), feature_names=())
     windowed = build_simulation(config_of(algorithm, rule), lazy)
     assert windowed.window.brings_data
     assert windowed.window.stores == (algorithm not in ("fedavg", "fedprox"))

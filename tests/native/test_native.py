@@ -16,7 +16,7 @@ from fedpdm.algorithms.local import Examples, LocalPlan, solve
 from fedpdm.choices import ALGORITHMS, LOSSES
 from fedpdm.config import load_config
 from fedpdm.engines.simulation.build import build_simulation
-from fedpdm.native import SWITCH
+from fedpdm.native import SWITCH, bridge, linear
 from fedpdm.native.draws import DRAW_BITS, draw, order_of
 from fedpdm.problem import Problem, penalties
 from fedpdm.problem.losses import restricted
@@ -135,6 +135,21 @@ def test_the_draws_are_those_of_jax(seed) -> None:
     draws = np.empty(33, np.int64)
     draw(np.asarray(jax.random.key_data(key)), draws)
     np.testing.assert_array_equal(draws / 2**DRAW_BITS, jax.random.uniform(key, (50,))[:33])
+
+
+def test_the_name_of_the_code_changes_with_every_file_of_the_room(tmp_path: Path) -> None:
+    """Numba's cache looks at one file, and at the values that a kernel captures: this name is one of them."""
+    for path in Path(bridge.__file__).parent.glob("*.py"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    assert bridge.digest_of(tmp_path) == bridge.SOURCES
+    names = {bridge.SOURCES}
+    for path in sorted(tmp_path.glob("*.py")):
+        path.write_text(path.read_text() + "\n")
+        names.add(bridge.digest_of(tmp_path))
+    assert len(names) == 1 + len(list(tmp_path.glob("*.py")))
+    for name in ("help_out", "handle"):
+        code = next(c for c in linear._compile.__code__.co_consts if getattr(c, "co_name", "") == name)
+        assert "sources" in code.co_freevars
 
 
 def test_another_generator_is_left_to_jax(monkeypatch) -> None:

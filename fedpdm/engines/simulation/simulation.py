@@ -35,6 +35,7 @@ from fedpdm.engines.simulation.state import DeviceData, Schedule, SimulationStat
 from fedpdm.engines.simulation.steadiness import steadiness
 from fedpdm.engines.simulation.window import Window
 from fedpdm.errors import ConfigError, DivergedError
+from fedpdm.native import native_kernels
 from fedpdm.participation import Roster, cohort_roster, roster
 from fedpdm.privacy.plan import Plan
 from fedpdm.rounds import Setup
@@ -286,7 +287,9 @@ class Simulation:
     ) -> Callable[..., Any]:
         """Compile ahead of time, once, so that compile time and run time are measured separately."""
         if name not in self._compiled:
-            program = shared_program(function, args, donate)
+            # the kernel has no sums; other small batches are local steps of XLA
+            fuse_sums = bool(self.setup.local.batch_size) and not (self.setup.problem.loss.native and native_kernels())
+            program = shared_program(function, args, donate, fuse_sums)
             self._compiled[name] = program.call
             self.compile_seconds += program.seconds
             self.compilations += program.compiled
