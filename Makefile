@@ -10,8 +10,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 demo: $(STAMP)
 	$(BIN)/fedpdm run demo
 
-# Tests wait for processes much of the time, so a third worker helps two cores; each takes up to 2.5 GB.
-WORKERS ?= $(shell awk '/MemTotal/ {print ($$2 > 12000000) ? 3 : 2}' /proc/meminfo)
+# Tests wait for processes much of the time, so a third worker helps two cores; each takes up to 6 GB.
+WORKERS ?= $(shell awk '/MemTotal/ {print ($$2 > 20000000) ? 3 : 2}' /proc/meminfo)
 test: $(STAMP)
 	sh scripts/install_browser.sh
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -1,11 +1,11 @@
-"""How the rule for the number of directions (docs/features.md) was fitted on made-up images, and how it does on others.
+"""How the rules behind a public basis (docs/features.md) were fitted: the number of directions, the clip and the travel.
 
-    python benchmarks/fit_directions.py fit        # made-up images; writes directions.json
-    python benchmarks/fit_directions.py check      # images that the fit has not seen; writes directions-checked.json
+    python benchmarks/fit_directions.py fit        # made-up images and training images of four sets; writes directions.json
+    python benchmarks/fit_directions.py summary    # the tables of docs/features.md from it
 
 A run is FedPDM in the mode "linearised" with kappa = 1/2 and all clients in every round, written out in NumPy: noised
-gradient steps. Its noise depends on A alone (`fedpdm.setup.directions`). Accuracy is that on a third of the training images,
-which the model does not see. The check needs encoders.py and its wheel of photographs.
+gradient steps. Its noise depends on A alone (`fedpdm.setup.directions`). Accuracy is that on a third of the images, which the
+model does not see; test images have no part in it. The patches of photographs need encoders.py and its wheel.
 """
 
 import argparse
@@ -25,14 +25,14 @@ from fedpdm.data.basis import MOST, spectrum
 from fedpdm.data.datasets import load_dataset
 from fedpdm.data.feature_map import rows_at_norm_one
 from fedpdm.data.features import WRITTEN, FeatureOptions, basis_of, make_map
-from fedpdm.setup import directions
+from fedpdm.setup import defaults, directions
 
-STRENGTHS, SIZES, TRAVELS = (30, 100, 300, 1000, 3000), (5, 10, 20, 40, 80, 160, 300, 400), (0.3, 1, 3)
-TRAVELLED = (20, 160)  # directions at which other travels than A are tried
-FACTORS, POWERS = (0.2, 0.3, 0.5, 0.7, 1.0, 1.4), (1.0, 1.25, 1.5, 1.75, 2.0)
-SETS, HELD_OUT = 10, 2  # sets of made-up images for the fit, and to check it
-ROUNDS, CLIP, SEEDS, IMAGES = 20, 0.5, 3, 3000
-REAL, GIVEN, MOST_REAL = ("digits", "mnist", "fashion-mnist", "photographs"), (20, 50, 100, 200, 400), 6000
+STRENGTHS, SIZES = (30, 100, 300, 1000, 3000), (10, 20, 28, 40, 57, 80, 113, 160, 226, 320, 400)
+CLIPS, TRAVELS = (0.1, 0.2, 0.35, 0.5, 0.7), (1, 2, 4, 8)  # of the loss's own bound; of A
+FACTORS, POWERS, LEAST = (0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0), (0.9, 1.0, 1.25, 1.5), (10, 20, 30)
+SETS, OTHERS = 10, 2  # sets of made-up images for the fit, and to check it
+SEEDS, IMAGES = 2, 3000
+REAL, MOST_REAL = ("digits", "mnist", "fashion-mnist", "photographs"), 6000
 
 
 class Mapped(NamedTuple):
@@ -84,86 +84,98 @@ def _turned(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return map_coordinates(image, linear @ places + middle + 0.03 * side * rng.normal(size=(2, 1)), order=1).reshape(side, side)
 
 
-def private(found: Mapped, strength: float, size: int, travel: float, seed: int) -> float:
-    """Accuracy of the last model on a third of the images, trained on the others."""
+def private(found: Mapped, strength: float, size: int, clip: float, travel: float, seed: int) -> float:
+    """Accuracy of the last model on a third of the images, trained on the others; the travel is in units of A."""
     rng, classes = np.random.default_rng(seed), int(found.labels.max()) + 1
     rows = rows_at_norm_one(found.rows[:, : min(size, found.rows.shape[1] - 1)], bias=True)
     third = len(rows) // 3
     train, labels = rows[third:], found.labels[third:]
     one_hot, place = np.eye(classes, dtype=np.float32)[labels], np.arange(len(labels))
-    noise = 2**0.5 * CLIP * np.linalg.norm(train[0]) * ROUNDS**0.5 / strength
+    rounds = max(defaults.LEAST_BASED_ROUNDS, int(travel * strength / defaults.BASED_STEP))
+    noise = 2**0.5 * clip * np.linalg.norm(train[0]) * rounds**0.5 / strength
     x = np.zeros((classes, rows.shape[1]), np.float32)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         scores = train @ x.T
         shares = np.exp(scores - scores.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
-        cut = np.minimum(1, CLIP / np.maximum(1 - shares[place, labels], 1e-9))
+        cut = np.minimum(1, clip / np.maximum(1 - shares[place, labels], 1e-9))
         slope = ((shares - one_hot) * cut[:, None]).T @ train / len(train)
-        x -= np.float32(travel / ROUNDS) * (slope + np.float32(noise) * rng.standard_normal(x.shape, np.float32))
+        x -= np.float32(travel * strength / rounds) * (slope + np.float32(noise) * rng.standard_normal(x.shape, np.float32))
     return float(np.mean((rows[:third] @ x.T).argmax(axis=1) == found.labels[:third]))
 
 
-def _mean(found: Mapped, strength: float, size: int, travel: float) -> float:
-    return round(float(np.mean([private(found, strength, size, travel, seed) for seed in range(SEEDS)])), 4)
+def _mean(found: Mapped, strength: float, size: int, clip: float, travel: float) -> float:
+    return round(float(np.mean([private(found, strength, size, clip, travel, seed) for seed in range(SEEDS)])), 4)
 
 
 def fit() -> None:
-    """Train on all made-up sets with all numbers of directions; then print the regret of every rule."""
-    sets = {}
-    for seed in [*range(SETS), *range(1000, 1000 + HELD_OUT)]:
-        found = made_up(seed)
-        most = found.rows.shape[1] - 1
+    """Train on all sets with all numbers of directions; at the rule's number with all clips and travels."""
+    sets, path = {}, RESULTS / "directions.json"
+    for name in [*range(SETS), *range(1000, 1000 + OTHERS), *REAL]:
+        found = made_up(name) if isinstance(name, int) else real(name)
+        classes, most = int(found.labels.max()) + 1, found.rows.shape[1] - 1
         sizes = [size for size in SIZES if size < most] + [most]
-        one = {"classes": int(found.labels.max()) + 1, "spectrum": [float(f"{value:.4g}") for value in found.spectrum]}
-        one["curves"] = {a: {size: _mean(found, a, size, a) for size in sizes} for a in STRENGTHS}
-        one["travels"] = {
-            a: {size: [_mean(found, a, size, share * a) for share in TRAVELS] for size in TRAVELLED if size <= most}
+        one: dict[str, Any] = {"classes": classes, "spectrum": [float(f"{value:.4g}") for value in found.spectrum]}
+        clip, travel = defaults.BASED_CLIP, defaults.BASED_NOISE / defaults.BASED_CLIP
+        one["curves"] = {a: {size: _mean(found, a, size, clip, travel) for size in sizes} for a in STRENGTHS}
+        one["steps"] = {
+            a: [[_mean(found, a, directions.directions(a, classes, found.spectrum), c, t) for t in TRAVELS] for c in CLIPS]
             for a in STRENGTHS
         }
-        sets[seed] = one
-        print(seed, one["classes"], one["curves"], flush=True)
-    (RESULTS / "directions.json").write_text(json.dumps(sets) + "\n")
+        sets[str(name)] = one
+        print(name, classes, one["curves"], flush=True)
+    path.write_text(json.dumps(sets) + "\n")
     summary()
 
 
 def summary() -> None:
-    """Print the mean loss against the best number of directions, and accuracy by travel."""
-    sets = {int(seed): one for seed, one in json.loads((RESULTS / "directions.json").read_text()).items()}
-    for name, seeds in (("fit", range(SETS)), ("held out", range(1000, 1000 + HELD_OUT))):
-        own = [sets[seed] for seed in seeds]
-        for size in (20, 50, 100, 200, 400):
-            print(f"{name}: {size} directions lose {_regret(own, lambda *_, size=size: size):.4f}")
-        for power in POWERS:
-            losses = [_regret(own, _rule(factor, power)) for factor in FACTORS]
-            print(f"{name}: power {power}:", *(f"{factor}: {loss:.4f}" for factor, loss in zip(FACTORS, losses, strict=True)))
-        print(f"{name}: the rule loses {_regret(own, _rule(directions.FACTOR, directions.POWER)):.4f}")
+    """Print the mean loss of accuracy against the best: by number of directions, by rule, by clip and travel."""
+    sets = json.loads((RESULTS / "directions.json").read_text())
+    groups = {"made-up": [sets[str(seed)] for seed in range(SETS)], "real": [sets[name] for name in REAL]}
+    others = {"other made-up": [sets[str(seed)] for seed in range(1000, 1000 + OTHERS)]} | {name: [sets[name]] for name in REAL}
+    fitted = _rule(directions.FACTOR, 1.0, directions.FEWEST)
+    for name, own in (groups | others).items():
+        sizes = (20, 40, 80, 160, 320)
+        print(f"{name}:", *(f"{size}: {_regret(own, lambda *_, size=size: size).mean():.4f}" for size in sizes), end=" ")
+        print(f"the rule: {_regret(own, fitted).mean():.4f}, by A: {_regret(own, fitted).mean(axis=0).round(3)}")
+        chosen = [fitted(a, own[0]["classes"], np.array(own[0]["spectrum"])) for a in STRENGTHS]
+        print("  its numbers:", *chosen if name in REAL else "")
+    tried = [(power, factor, least) for power in POWERS for factor in FACTORS for least in LEAST]
+    losses = {one: [_regret(own, _rule(one[1], one[0], one[2])).mean() for own in groups.values()] for one in tried}
+    for one in sorted(tried, key=lambda one: sum(losses[one]))[:10]:
+        print("power, factor, least:", *one, "lose", *(f"{loss:.4f}" for loss in losses[one]))
+    for name, own in groups.items():
         for strength in STRENGTHS:
-            means = np.mean([row for one in own for row in one["travels"][str(strength)].values()], axis=0)
-            print(f"{name}: A = {strength}, travel / A = {TRAVELS}:", means.round(4))
+            grids = [np.array(one["steps"][str(strength)]) for one in own]
+            print(f"{name}, A = {strength}: loss by clip {CLIPS} and travel {TRAVELS}")
+            print(np.mean([grid.max() - grid for grid in grids], axis=0).round(3))
 
 
-def _rule(factor: float, power: float) -> Any:
+def _rule(factor: float, power: float, least: int) -> Any:
     def size(strength: float, classes: int, variances: np.ndarray) -> int:
         shares = variances / np.cumsum(variances)
-        pays = np.flatnonzero(shares >= factor * (classes / strength) ** power)
-        return max(int(pays[-1]) + 1 if len(pays) else 0, directions.FEWEST)
+        pays = np.flatnonzero(shares >= factor * (classes**0.5 / strength) ** power)
+        return min(max(int(pays[-1]) + 1 if len(pays) else 0, least), len(variances))
 
     return size
 
 
-def _regret(sets: Iterable[dict[str, Any]], rule: Any) -> float:
-    """The mean loss against the best of `SIZES`; between these, accuracy is interpolated in the logarithm."""
+def _regret(sets: Iterable[dict[str, Any]], rule: Any) -> np.ndarray:
+    """Return the loss against the best number, [sets, strengths]; accuracy is smoothed over neighbouring numbers."""
     losses = []
     for one in sets:
+        own = []
         for strength, curve in one["curves"].items():
-            sizes, values = np.array([int(size) for size in curve]), np.array(list(curve.values()))
+            sizes = np.array([int(size) for size in curve])
+            values = np.convolve(np.pad(np.array(list(curve.values())), 1, mode="edge"), (0.25, 0.5, 0.25), "valid")
             chosen = min(rule(float(strength), one["classes"], np.array(one["spectrum"])), sizes[-1])
-            losses.append(values.max() - np.interp(np.log(chosen), np.log(sizes), values))
-    return float(np.mean(losses))
+            own.append(values.max() - np.interp(np.log(chosen), np.log(sizes), values))
+        losses.append(own)
+    return np.array(losses)
 
 
 def real(name: str) -> Mapped:
-    """Training images of a data set that the fit has not seen; patches of photographs are those of encoders.py."""
+    """Training images of a data set; patches of photographs are those of encoders.py."""
     if name == "photographs":
         with tempfile.TemporaryDirectory() as folder:
             write_photographs(Path(folder) / "rows.npz")
@@ -181,25 +193,10 @@ def real(name: str) -> Mapped:
     return Mapped(mapped, labels[order], spectrum(basis_of("scattering", names, options)))
 
 
-def check() -> None:
-    """Train on images that the fit has not seen, with given numbers of directions and with that of the rule."""
-    results = {}
-    for name in REAL:
-        found = real(name)
-        most = found.rows.shape[1] - 1
-        for strength in STRENGTHS:
-            size = directions.directions(strength, int(found.labels.max()) + 1, found.spectrum)
-            sizes = sorted({size, *(given for given in GIVEN if given <= most)})
-            accuracies = {each: _mean(found, strength, each, strength) for each in sizes}
-            results[f"{name}, A = {strength}"] = {"rule": size, "accuracy": accuracies}
-            print(name, strength, size, accuracies, flush=True)
-    (RESULTS / "directions-checked.json").write_text(json.dumps(results, indent=1) + "\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("fit", "summary", "check"))
-    {"fit": fit, "summary": summary, "check": check}[parser.parse_args().part]()
+    parser.add_argument("part", choices=("fit", "summary"))
+    {"fit": fit, "summary": summary}[parser.parse_args().part]()
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ class Way(NamedTuple):
     downlink_kind: str = "difference"
     features: str = "pixels"
     gamma: float = 0.0  # of the L1 penalty
+    directions: int = 0  # of a public basis of made-up strokes; 0: no basis
 
 
 WAYS = [
@@ -65,6 +66,8 @@ SCATTERED = [
         Way("dense, auto, L1 2e-3", 30, "shared-randk", 1.0, "auto", gamma=2e-3),
         Way("shared rand-k 5 %, auto", 30, "shared-randk", 0.05, "auto"),
         Way("noisy top-k 5 %, auto", 30, "noisy-topk", 0.05, "auto"),
+        Way("public basis of 191, auto", 30, "shared-randk", 1.0, "auto", directions=191),  # as many as the rule gives
+        Way("public basis of 191, auto", 10, "shared-randk", 1.0, "auto", directions=191),
     )
 ]
 
@@ -72,9 +75,10 @@ SCATTERED = [
 def settings(way: Way, tuned: tuple[int, float], seed: int, validation: bool) -> Config:
     radius = support_radius(way.kind, way.uplink, 1.0) if Links(way.kind, way.uplink).has_support else 1.0
     steps, rho = tuned
+    basis = ["data.features=scattering", "data.basis=strokes", f"data.basis_size={way.directions}"]
     chosen = [
         *COMMON,
-        *FEATURES[way.features],
+        *(basis if way.directions else FEATURES[way.features]),
         f"problem.gamma={way.gamma}",
         *(f"compression.{name}={getattr(way, name)}" for name in ("kind", "uplink", "values", "downlink_kind")),
         f"rounds.total={way.rounds}",

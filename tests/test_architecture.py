@@ -13,7 +13,7 @@ BEGIN, END = "<!-- graph: begin -->", "<!-- graph: end -->"
 
 # Lower rooms first. Rooms of one level do not use each other.
 LEVELS = (
-    ("errors", "version", "cache", "native"),
+    ("errors", "version", "cache", "native", "draws"),
     ("choices",),
     ("config", "metrics", "participation"),
     ("data", "problem", "compression"),

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from fedpdm.choices.rows import Choice, Option
 from fedpdm.errors import ConfigError
 
-__all__ = ["ChoiceTable", "load_plugins", "on_change", "register", "spelled", "unregister"]
+__all__ = ["ChoiceTable", "at_fault", "cause", "load_plugins", "on_change", "register", "spelled", "unregister"]
 
 GROUP = "fedpdm.plugins"  # the entry points of other packages
 
@@ -172,6 +172,59 @@ def _check(row: Choice, table: "ChoiceTable[Any]") -> None:
     for option in row.options:
         if known.get(option.key, option) != option:
             raise ConfigError(f"Another row declares the option {option.key!r} of {row.name!r} differently: rename its key.")
+
+
+def at_fault(error: BaseException) -> str | None:
+    """Name the row of another package whose code raised an error, and the cause, in one line.
+
+    Parameters
+    ----------
+    error : BaseException
+        Any error.
+
+    Returns
+    -------
+    str or None
+        The line; None if no frame of the error is in the module or the package of such a row.
+    """
+    rows = [(table.kind, row) for table in _tables.values() for row in table.added()]
+    step, found = error.__traceback__, None
+    while step is not None:
+        module, code = str(step.tb_frame.f_globals.get("__name__", "")), step.tb_frame.f_code
+        owner = _owner(rows, module, code.co_qualname.partition(".")[0])
+        found = f"The {owner[0]} {owner[1].name!r} failed in {module}, line {step.tb_lineno}" if owner else found
+        step = step.tb_next
+    return found and f"{found}: {cause(error)}"
+
+
+def _owner(rows: list[tuple[str, Choice]], module: str, function: str) -> tuple[str, Choice] | None:
+    """The kind and the row of this function; else a row of its module, or of its package."""
+    same = [(kind, row) for kind, row in rows if row.module == module]
+    exact = [(kind, row) for kind, row in same if row.factory_name == function]
+    package = [(kind, row) for kind, row in rows if row.module and module.startswith(f"{row.module.partition('.')[0]}.")]
+    return next(iter(exact + same + package), None)
+
+
+def cause(error: BaseException) -> str:
+    """Return the kind and the words of an error, in one line.
+
+    Parameters
+    ----------
+    error : BaseException
+        Any error.
+
+    Returns
+    -------
+    str
+        The words, 300 characters at most.
+
+    Examples
+    --------
+    >>> cause(ValueError("two\\nlines"))
+    'ValueError: two lines'
+    """
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words}"[:300] if words else type(error).__name__
 
 
 _state = {"plugins": "unread"}

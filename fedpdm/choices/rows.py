@@ -69,6 +69,16 @@ class Choice:
             return self.make
         return _find(self.make, self.name)
 
+    @property
+    def module(self) -> str:
+        """The name of the module that the factory is in."""
+        return self.make.partition(":")[0] if isinstance(self.make, str) else str(getattr(self.make, "__module__", ""))
+
+    @property
+    def factory_name(self) -> str:
+        """The name of the factory in its module."""
+        return self.make.partition(":")[2] if isinstance(self.make, str) else str(getattr(self.make, "__name__", ""))
+
     def arguments(self, settings: object = None) -> dict[str, Any]:
         """Return the factory's arguments: the options' values in a section or mapping of settings, else their defaults."""
         given = settings if isinstance(settings, Mapping) else {} if settings is None else vars(settings)

@@ -11,6 +11,7 @@ import typer.main
 
 from fedpdm.cache import remember_compilations
 from fedpdm.choices import COMMANDS
+from fedpdm.choices.registry import at_fault
 from fedpdm.cli.interrupt import heed_interrupts, interrupted
 from fedpdm.errors import UserError
 from fedpdm.version import __version__
@@ -83,6 +84,11 @@ def main() -> None:
         sys.exit(0)
     except (OSError, sqlite3.OperationalError) as error:  # no permission, a full disk: nothing that a traceback explains
         print(f"fedpdm: {_of_the_machine(error)}", file=sys.stderr)
+        sys.exit(UserError.exit_code)
+    except Exception as error:
+        if (words := at_fault(error)) is None:
+            raise
+        print(f"fedpdm: {words}. A run keeps its last checkpoint; repair or uninstall the package.", file=sys.stderr)
         sys.exit(UserError.exit_code)
 
 

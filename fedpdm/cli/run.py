@@ -99,7 +99,7 @@ def run_command(
         note = "This run was complete already." if RunFolder(resume).summary() else None
         _train(resume, {"resume": resume}, data_dir, as_json, quiet, track, hosts, note)
         return
-    name = config or preset_for(data, schema, epsilon, (label, client_column, unit, event))
+    name = config or preset_for(data, schema, epsilon, (label, client_column, unit, event), settings or ())
     chosen = load_config(name, [*shorthand, *(settings or ())])
     folder = out or new_run_path(data or name)
     _train(folder, {"config": chosen, "out": folder}, data_dir, as_json, quiet, track, hosts)
@@ -215,10 +215,13 @@ def _not_converged(summary: dict[str, Any], rows: list[dict[str, Any]]) -> str:
 
 
 def _print_path(summary: dict[str, Any]) -> None:
-    """Print the figure of the released model by the number of its weights, and the features that stay longest."""
-    figure = "test_accuracy" if summary["test_accuracy"] is not None else "test_loss"
-    print(f"With fewer weights ({summary['path_unit']} kept, weights, features, {figure.replace('_', ' ')}):")
-    for point in summary["path"]:
-        value = point.get(figure)
-        line = f"{point['kept']:9} {point['weights']:9} {point['features']:9}  {'' if value is None else f'{value:.4f}'}"
+    """Print the figures of the released model by the number of its weights, and the features that stay longest."""
+    from fedpdm.runs.thin import path_figures
+
+    points, unit = summary["path"], summary["path_unit"]
+    figures = path_figures(points)
+    print(f"With fewer weights ({', '.join([f'{unit} kept', 'weights', 'features', *figures.values()])}):")
+    for point in points:
+        line = f"{point['kept']:9} {point['weights']:9} {point['features']:9}"
+        line += "".join(f"  {'' if point[key] is None else f'{point[key]:.4f}':6}" for key in figures)
         print(line + (f"  {', '.join(names[:SHOWN])}" if (names := point["names"]) and len(names) <= SHOWN else ""))

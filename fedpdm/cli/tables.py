@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,8 +77,14 @@ def _names_client(schema: str | None) -> bool:
     return schema is not None and read_schema(schema).client is not None
 
 
-def preset_for(data: str | None, schema: str | None, epsilon: float | None, roles: Collection[str | None] = ()) -> str:
-    """Return the preset for the flags: images and texts have a public feature map, tables do not.
+def preset_for(
+    data: str | None,
+    schema: str | None,
+    epsilon: float | None,
+    roles: Collection[str | None] = (),
+    settings: Sequence[str] = (),
+) -> str:
+    """Return the preset for the flags: images and texts have a public feature map, tables only if a setting names one.
 
     Parameters
     ----------
@@ -86,6 +92,8 @@ def preset_for(data: str | None, schema: str | None, epsilon: float | None, role
         The flags of `fedpdm run`; None: not given.
     roles : collection of str
         The columns of label, client, unit and event.
+    settings : sequence of str
+        Settings `KEY=VALUE` of the user.
 
     Returns
     -------
@@ -97,7 +105,10 @@ def preset_for(data: str | None, schema: str | None, epsilon: float | None, role
 
     if data is None:
         return "demo"
-    if schema is not None:
+    chosen = dict(setting.split("=", 1) for setting in settings if "=" in setting).get("data.features")
+    if chosen is not None:
+        mapped = chosen.strip(" \"'") != "raw"
+    elif schema is not None:
         mapped = any(isinstance(column, Image | Text) for column in read_schema(schema).columns.values())
     else:
         mapped = needs_map(data, roles)

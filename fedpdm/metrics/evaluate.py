@@ -1,11 +1,13 @@
 """All figures of a classifier: the metrics of the table, and the details of each class."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fedpdm.choices import METRICS
+from fedpdm.choices import METRICS, MetricChoice
+from fedpdm.choices.registry import cause
 from fedpdm.choices.words import BALANCED
 from fedpdm.metrics.confusion import class_entries, whole_counts
 from fedpdm.metrics.intervals import auc, share
@@ -15,6 +17,7 @@ from fedpdm.metrics.predictions import Predictions, plain
 __all__ = ["BALANCED", "BINS", "choose_threshold", "evaluate", "figures"]
 
 BINS = 10  # of the calibration curve
+_said: set[str] = set()  # figures are measured again and again, and a line is said once
 
 
 def choose_threshold(probabilities: np.ndarray, labels: np.ndarray) -> float | None:
@@ -113,7 +116,21 @@ def figures(rows: Predictions, target: str, names: Sequence[str] = ()) -> dict[s
     """
     fitting = [metric for metric in METRICS.values() if metric.target == target]
     chosen = [metric for metric in fitting if not names or metric.name in names or metric.name not in METRICS.built_in]
-    return {metric.key: plain(metric.factory()(rows)) for metric in chosen}
+    return {metric.key: found for metric in chosen if (found := _measured(metric, rows)) is not None}
+
+
+def _measured(metric: MetricChoice, rows: Predictions) -> Any:
+    """The figure; None, and one line, if a metric of another package fails: that must not cost a model that is trained."""
+    if metric.name in METRICS.built_in:
+        return plain(metric.factory()(rows))
+    try:
+        return plain(metric.factory()(rows))
+    except Exception as error:  # any fault of another package
+        words = f"the metric {metric.name!r} is left out, because it failed: {cause(error)}"
+        if words not in _said:
+            _said.add(words)
+            print(f"fedpdm: {words}", file=sys.stderr)
+        return None
 
 
 def _calibration(probability: np.ndarray, positive: np.ndarray) -> list[dict[str, Any]]:

@@ -47,7 +47,7 @@ def _widened(found: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, A
     result = dict(found)
     for key, entry in found.items():
         if isinstance(entry, dict) and "interval" in entry:
-            result[key] = _figure(entry, [other[key]["value"] for other in others], key not in OPEN)
+            result[key] = _figure(entry, [other.get(key, {}).get("value") for other in others], key not in OPEN)
         elif key == "classes":
             result[key] = [_widened(own, [other[key][k] for other in others]) for k, own in enumerate(entry)]
     return result

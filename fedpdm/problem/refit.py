@@ -9,6 +9,8 @@ v_A = (S + rI)_{AA}^{-1}\, \big((S + rI) w\big)_A,$$
 
 with $r$ a small ridge. Without the second step, removing weights would cost far more: features are correlated, so the others
 can replace a removed one. Weights leave in groups: single weights, all classes of a feature, or all features of a column.
+The groups that leave first are those that add least to the scores. The mean of what a group adds does not count, because the
+bias can add it instead and always stays: indicators of all levels of a word add up to 1 in every row.
 """
 
 from collections.abc import Sequence
@@ -115,13 +117,21 @@ def refit_path(
     goal = weights.astype(np.float64)
     between = (c for share in STEPS if min(counts) < (c := round(share * total)))
     model, target, found = goal, goal @ moment, {}
+    beside = _beside(moment, (labels == ALWAYS).all(axis=0))
     for count in sorted({*counts, *between}, reverse=True):
-        kept = _largest(_sizes(model, moment, labels, total), count)
+        kept = _largest(_sizes(model, beside, labels, total), count)
         support = (model != 0) & np.append(kept, True)[labels]  # ALWAYS is the last place
         model = _solved(moment, target, support)
         if count in counts:
             found[count] = model.astype(weights.dtype)
     return found
+
+
+def _beside(moment: np.ndarray, always: np.ndarray) -> np.ndarray:
+    """Return the second moment of what the features that always stay cannot predict; beside a bias it is the covariance."""
+    if not always.any():
+        return moment
+    return moment - moment[:, always] @ np.linalg.solve(moment[np.ix_(always, always)], moment[always])
 
 
 def _sizes(model: np.ndarray, moment: np.ndarray, labels: np.ndarray, total: int) -> np.ndarray:

@@ -19,6 +19,7 @@ from fedpdm.report.numbers import view_numbers
 from fedpdm.report.reading import Run, Study, read_folders
 from fedpdm.report.words import guarantee, majority_rate, what_was_trained
 from fedpdm.runs.folder import atomic_write
+from fedpdm.runs.thin import path_figures
 from fedpdm.version import __version__
 
 __all__ = ["write_report", "render"]
@@ -146,18 +147,17 @@ def _path_view(run: Run) -> dict[str, Any] | None:
     if "path" not in run.summary:
         return None
     points, kept = run.summary["path"], run.summary.get("kept")
-    figure = next((key for key in ("test_accuracy", "test_loss") if points[0].get(key) is not None), None)
+    figures = path_figures(points)
     rows = [
         {
             **{key: f"{point[key]:,}".replace(",", " ") for key in ("kept", "weights", "features")},
-            "figure": f"{point[figure]:.4f}" if figure else "–",
+            "figures": ["–" if point.get(key) is None else f"{point[key]:.4f}" for key in figures],
             "names": ", ".join(point["names"] or []),
             "released": point["kept"] == kept,
         }
         for point in points
     ]
-    title = {"test_accuracy": "test accuracy", "test_loss": "test loss"}.get(figure or "", "test figure")
-    return {"rows": rows, "unit": run.summary["path_unit"], "figure": title, "kept": kept}
+    return {"rows": rows, "unit": run.summary["path_unit"], "figures": list(figures.values()), "kept": kept}
 
 
 def _clients_view(run: Run) -> dict[str, Any]:

@@ -9,10 +9,12 @@ import numpy as np
 from fedpdm.data.schema import Schema, Target
 from fedpdm.data.survival import band_places, gathered
 from fedpdm.metrics import BALANCED, choose_threshold, evaluate, evaluate_numbers, evaluate_times
+from fedpdm.metrics.classes import auc
+from fedpdm.metrics.predictions import Predictions
 from fedpdm.problem.objective import Problem
 from fedpdm.problem.survival import restricted_mean
 
-__all__ = ["Names", "evaluation", "figures_of", "number_evaluation", "predicted_shares", "time_evaluation"]
+__all__ = ["Names", "auc_of", "evaluation", "figures_of", "number_evaluation", "predicted_shares", "time_evaluation"]
 
 Rows = tuple[Any, Any]  # features [rows, n] and labels [rows]
 
@@ -115,6 +117,24 @@ def evaluation(
     shares = predicted_shares(problem, model, test[0])
     cut = threshold if isinstance(threshold, float) else None
     return evaluate(shares, np.asarray(test[1]), class_names, cut, units)
+
+
+def auc_of(problem: Problem, model: np.ndarray, test: Rows) -> float | None:
+    """Return the AUC of a model on test rows.
+
+    Parameters
+    ----------
+    problem, model, test
+        The problem, the model, and features and labels of test rows.
+
+    Returns
+    -------
+    float or None
+        The AUC; None if the label is no class, the loss has no probabilities, or the rows do not define it.
+    """
+    if problem.loss.target != "classes" or problem.loss.link is None:
+        return None
+    return auc(Predictions(predicted_shares(problem, model, test[0]), np.asarray(test[1]))).value
 
 
 def number_evaluation(problem: Problem, model: np.ndarray, test: Rows, target: Target | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from fedpdm.errors import ConfigError
 from fedpdm.privacy.first_release import Map
 from fedpdm.problem import Loss
 from fedpdm.rounds import Setup
-from fedpdm.runs.evaluation import figures_of
+from fedpdm.runs.evaluation import auc_of, figures_of
 from fedpdm.runs.folder import INTERVALS, STANDARD, STEADINESS, RunFolder
 from fedpdm.runs.intervals import Found
 from fedpdm.runs.thin import UNITS, Thinner
@@ -201,7 +201,9 @@ class RunRecord:
         thinner = Thinner(self.config, names.feature_names, len(names.class_names), names.schema, names.columns_known, standard)
 
         def measure(model: np.ndarray) -> dict[str, Any]:
-            return {name: round(test.measure(problem, model), 7) if test else None}
+            if test is None:
+                return {name: None}
+            return {name: round(test.measure(problem, model), 7), "auc": auc_of(problem, model, test[:2])}
 
         released = models["averaged_model" if self.config.metrics.released == "averaged" else "model"]
         count = None if keep is None else thinner.certain(steadiness["noise"]) if keep == "noise" else thinner.count(keep)

@@ -19,12 +19,29 @@ from fedpdm.errors import ConfigError
 from fedpdm.privacy.first_release import Map
 from fedpdm.problem.refit import ALWAYS, STEPS, refit_path, second_moment, with_ridge
 
-__all__ = ["UNITS", "Thinner", "column_of"]
+__all__ = ["UNITS", "Thinner", "column_of", "path_figures"]
 
 FEW = (1, 2, 3, 4, 5, 7, 10, 14, 20)  # small numbers that every path has too
 NAMED = 30  # features that a point of the path names, at most
 UNITS = {"weight": "weights", "class": "weights of every class", "feature": "features", "column": "columns"}
+FIGURES = {"test_accuracy": "test accuracy", "test_loss": "test loss", "auc": "AUC"}
 _PART = re.compile(r"=.*| near \S+$| above 0$| missing$")
+
+
+def path_figures(points: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Return the figures that a path has, with the words for them.
+
+    Parameters
+    ----------
+    points : sequence of dict
+        The points of `Thinner.points`, as in summary.json.
+
+    Returns
+    -------
+    dict
+        Key and title; none if there were no test rows.
+    """
+    return {key: title for key, title in FIGURES.items() if any(point.get(key) is not None for point in points)}
 
 
 def column_of(feature: str) -> str:
@@ -154,19 +171,24 @@ class Thinner:
     def points(
         self, model: np.ndarray, measure: Callable[[np.ndarray], dict[str, Any]], count: int | None = None
     ) -> list[dict[str, Any]]:
-        """Return the path for a summary: per point the number kept, weights, features (named if they are few), and figures.
+        """Return the path for a summary: per point the number kept, weights, features (or columns, named if few), and figures.
 
-        It has the point `count` too.
+        It has the point `count` too. A number that takes nothing away from the next larger model has no point.
         """
         counts = sorted(self.steps() | ({count} if count else set()), reverse=True)
-        models = {self.total: model} | {c: found for c, found in self.path(model, counts).items() if c != self.total}
-        return [self._point(c, models[c]) | measure(models[c]) for c in sorted(models, reverse=True)]
+        smaller, models, last = self.path(model, counts), {self.total: model}, np.count_nonzero(model)
+        for each in (c for c in counts if c != self.total):
+            if (left := np.count_nonzero(smaller[each])) != last or each == count:
+                models[each], last = smaller[each], left
+        return [self._point(c, kept) | measure(kept) for c, kept in models.items()]
 
     def _point(self, count: int, model: np.ndarray) -> dict[str, Any]:
         strength = np.abs(model).max(axis=0) * np.sqrt(np.diag(self.moment))
         order = np.argsort(-strength, kind="stable")
         names = [self.feature_names[place] for place in order if strength[place] > 0 and self.feature_names[place] != "bias"]
         point = {"kept": count, "weights": int(np.count_nonzero(model)), "features": len(names)}
+        if self.unit == "column":
+            names = list(dict.fromkeys(map(column_of, names)))
         return point | {"names": names if len(names) <= NAMED else None}
 
 

@@ -1,11 +1,13 @@
 """Write a run's measurements to MLflow or TensorBoard. Both are optional packages."""
 
 import os
+import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
+from fedpdm.choices.registry import cause
 from fedpdm.config import Config
 from fedpdm.config.keys import flat
 from fedpdm.errors import ConfigError, require_extra
@@ -138,12 +140,16 @@ def open_trackers(names: Iterable[str], folder: RunFolder, config: Config) -> "I
         opened: list[Tracker] = []
         for name in check_trackers(names):
             opened.append(_MAKE[name](folder, config))
-            stack.callback(opened[-1].close)
-        yield Trackers(opened, folder)
+        tracking = Trackers(opened, folder)
+        stack.callback(tracking.close)
+        yield tracking
 
 
 class Trackers:
-    """Several trackers as one. For a resumed run they get all rows, also those before the checkpoint."""
+    """Several trackers as one. For a resumed run they get all rows, also those before the checkpoint.
+
+    One that fails is left out from then on, with a line: the run folder has all measurements, and a run must not end for it.
+    """
 
     def __init__(self, trackers: list[Tracker], folder: RunFolder) -> None:
         self._trackers, self._folder, self._begun = trackers, folder, False
@@ -152,13 +158,25 @@ class Trackers:
         """Pass measurements on; the run folder has them already."""
         if self._trackers and not self._begun:
             self._begun, rows = True, self._folder.rows()
-        for tracker in self._trackers:
-            tracker.rows(rows)
+        self._each(lambda tracker: tracker.rows(rows))
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Pass the results on."""
-        for tracker in self._trackers:
-            tracker.finish(summary)
+        self._each(lambda tracker: tracker.finish(summary))
+
+    def close(self) -> None:
+        """Close them all."""
+        self._each(lambda tracker: tracker.close())
+
+    def _each(self, act: Callable[[Tracker], None]) -> None:
+        for tracker in list(self._trackers):
+            try:
+                act(tracker)
+            except Exception as error:  # a server that is gone, a full disk
+                self._trackers.remove(tracker)
+                name = type(tracker).__name__
+                words = f"{name} takes no more measurements: {cause(error)}. The run goes on; its folder has all of them."
+                print(f"fedpdm: {words}", file=sys.stderr)
 
 
 def _numbers(values: dict[str, Any]) -> Iterator[tuple[str, float]]:

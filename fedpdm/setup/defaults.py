@@ -20,8 +20,9 @@ __all__ = ["Sizes", "by_rule", "in_cohorts", "number_clip", "signal", "rule", "s
 # Chosen on made-up tables: docs/defaults.md
 TRAVEL_PER_SIGNAL, LEAST_TRAVEL, MOST_TRAVEL = 10.0, 100.0, 1000.0
 STEP, LEAST_ROUNDS, MOST_ROUNDS = 4.0, 25, 250
-# Behind a public basis the travel is A (`fedpdm.setup.directions`): chosen on made-up images, docs/features.md
-MOST_BASED_TRAVEL, BASED_STEP, MOST_BASED_ROUNDS = 4000.0, 40.0, 100
+# Behind a public basis, with A of `fedpdm.setup.directions`: chosen on made-up images, docs/features.md
+BASED_NOISE, BASED_CLIP, MOST_BASED_TRAVEL = 0.8, 0.2, 16_000.0  # clip times travel is 0.8 A
+BASED_STEP, LEAST_BASED_ROUNDS = 200.0, 20
 CLIP = 0.7  # of the loss's own bound
 SHRINK, SHRINK_FROM = (
     0.85,
@@ -31,7 +32,9 @@ SHRINK, SHRINK_FROM = (
 NUMBER_CLIP, LEAST_NUMBER_CLIP, MOST_NUMBER_CLIP = 0.25, 0.12, 0.5
 TIME_CLIP = 1.0  # the slope of a band with an event is near -1: a smaller clip would lower every hazard by its factor
 ENOUGH, TOO_LITTLE = 6.5, 2.0  # weighed signals below which accuracy, or even the AUC, may not beat chance: docs/defaults.md
-RARE = 0.1  # share of a class below which accuracy says little, whatever the budget
+DUAL_WEIGHTS = {"fedpdm": "rho", "feddr": "rho", "afedpd": "rho", "feddyn": "alpha"}  # of algorithms whose clients have duals
+RARE = 0.1  # share of one of two classes below which accuracy says little, whatever the budget
+BASED_FEATURES = 4.6  # directions per class that count for the verdict, however many there are: docs/defaults.md
 
 
 class Sizes(NamedTuple):
@@ -56,7 +59,7 @@ def sizes_of(federation: Federation) -> Sizes:
     Sizes
         The sizes.
     """
-    based = federation.feature_names[0].startswith(DIRECTION)
+    based = any(name.startswith(DIRECTION) for name in federation.feature_names[:1])  # names may be missing
     return Sizes(federation.slots.astype(float), federation.features.shape[2], federation.classes, based)
 
 
@@ -86,7 +89,13 @@ def signal(sizes: Sizes, epsilon: float, delta: float, relation: str = "add-remo
     return mu / (math.sqrt(float((weights**2 / sizes.rows**2).sum())) * sizes.features)
 
 
-def rule(found: float, loss: Loss | None = None, strength: float | None = None) -> dict[str, dict[str, Any]]:
+def rule(
+    found: float,
+    loss: Loss | None = None,
+    strength: float | None = None,
+    rounds: int | None = None,
+    algorithm: str = "fedpdm",
+) -> dict[str, dict[str, Any]]:
     """Return the settings for a signal S: the length of all steps together, the number of rounds, and the clip.
 
     Parameters
@@ -97,6 +106,10 @@ def rule(found: float, loss: Loss | None = None, strength: float | None = None) 
         The loss, with its natural bound; default: softmax. Steps are shorter for a loss with more curvature.
     strength : float, optional
         A of `fedpdm.setup.directions`, if the features are directions of a public basis.
+    rounds : int, optional
+        The number of rounds, where the user gave one: the steps have the same length together, as far as they may be longer.
+    algorithm : str
+        Its name. With duals, a local step of half the length and kappa = 1/2 make a round a step of 1/rho.
 
     Returns
     -------
@@ -104,22 +117,41 @@ def rule(found: float, loss: Loss | None = None, strength: float | None = None) 
         Values by section and key.
     """
     loss = loss or softmax()
-    if strength is None:
-        travel = min(max(TRAVEL_PER_SIGNAL * found, LEAST_TRAVEL), MOST_TRAVEL)
-        rounds = min(max(math.ceil(travel / STEP), LEAST_ROUNDS), MOST_ROUNDS)
-    else:
-        travel = min(strength, MOST_BASED_TRAVEL)
-        rounds = min(max(math.ceil(travel / BASED_STEP), LEAST_ROUNDS), MOST_BASED_ROUNDS)
-    step = float(f"{travel / rounds * min(1.0, 0.5 / loss.smoothness(1.0)):.4g}")
+    plan = _travel(found) if strength is None else _based_travel(strength)
+    step = plan.travel / plan.rounds if rounds is None else min(plan.travel / rounds, plan.longest)
+    step = float(f"{step * min(1.0, 0.5 / loss.smoothness(1.0)):.4g}")
     shrink = SHRINK if found >= SHRINK_FROM and loss.target == "classes" else 1.0
+    weight = DUAL_WEIGHTS.get(algorithm)
     return {
         "data": {"standard_shrink": shrink},
-        "algorithm": {"rho": 1 / step},
-        "local": {"steps": 1, "step_size": step / 2},  # then kappa is 1/2, and a round is a step of 1/rho
-        "rounds": {"total": rounds},
-        "privacy": {"mode": "linearised", "clip": CLIP * loss.gradient_bound(1.0)},
-        "metrics": {"released": "averaged"},
+        "algorithm": {weight: 1 / step} if weight else {},
+        "local": {"steps": 1, "step_size": step / 2 if weight else step},
+        "rounds": {"total": plan.rounds},
+        "privacy": {"mode": "linearised", "clip": plan.clip * loss.gradient_bound(1.0)},
+        "metrics": {"released": plan.released},
     }
+
+
+class _Plan(NamedTuple):
+    """How far all steps go together, the rounds, the longest step, the clip (of the loss's own bound), and the model."""
+
+    travel: float
+    rounds: int
+    longest: float
+    clip: float
+    released: str
+
+
+def _travel(found: float) -> _Plan:
+    travel = min(max(TRAVEL_PER_SIGNAL * found, LEAST_TRAVEL), MOST_TRAVEL)
+    rounds = min(max(math.ceil(travel / STEP), LEAST_ROUNDS), MOST_ROUNDS)
+    return _Plan(travel, rounds, STEP, CLIP, "averaged")
+
+
+def _based_travel(strength: float) -> _Plan:
+    travel = min(BASED_NOISE / BASED_CLIP * strength, MOST_BASED_TRAVEL)
+    rounds = max(math.ceil(travel / BASED_STEP), LEAST_BASED_ROUNDS)
+    return _Plan(travel, rounds, BASED_STEP, min(BASED_NOISE * strength / travel, CLIP), "last")
 
 
 def by_rule(config: Config, sizes: Sizes, cost: Cost | None = None) -> Config:
@@ -145,7 +177,8 @@ def by_rule(config: Config, sizes: Sizes, cost: Cost | None = None) -> Config:
     found = signal(in_cohorts(config, sizes), left.epsilon, left.delta, left.relation, left.clients_per_unit)
     sections = {}
     strength = found * sizes.features if sizes.based else None
-    for name, values in rule(found, _bounded_loss(config, found), strength).items():
+    rounds = config.rounds.total if "total" in config.rounds.model_fields_set else None
+    for name, values in rule(found, _bounded_loss(config, found), strength, rounds, config.algorithm.name).items():
         section = getattr(config, name)
         new = {key: value for key, value in values.items() if key not in section.model_fields_set}
         sections[name] = section.model_copy(update=new)
@@ -288,12 +321,14 @@ def verdict(
         The sentence; None if the budget is large enough.
     """
 
+    counted = sizes._replace(features=round(BASED_FEATURES * sizes.classes)) if sizes.based else sizes
+
     def found(epsilon: float) -> float:
-        return weighed(signal(sizes, epsilon, delta, relation, clients_per_unit), rarest, sizes.classes)
+        return weighed(signal(counted, epsilon, delta, relation, clients_per_unit), rarest, sizes.classes)
 
     now, enough = found(epsilon), epsilon
     rare = ""
-    if rarest is not None and rarest < RARE:
+    if rarest is not None and rarest * sizes.classes < 2 * RARE:
         rare = (
             f"The rarest class has {100 * rarest:.2g}% of the rows: accuracy may stay at the majority rate at any budget; see "
             "the AUC."
@@ -304,7 +339,7 @@ def verdict(
         enough *= 1.1
     ways = [f"epsilon = {float(f'{enough:.2g}'):g}"] if found(enough) >= ENOUGH else []
     ways.append(f"about {math.ceil(ENOUGH / now * float(sizes.rows.sum()))} {units} in all")
-    if fewer := int(sizes.features * now / ENOUGH):
+    if not sizes.based and (fewer := int(sizes.features * now / ENOUGH)):
         ways.append(f"{fewer} feature{'s' if fewer > 1 else ''} instead of {sizes.features}")
     whose = " for the rarest class" if sizes.classes > 2 else ""
     how = (
@@ -312,9 +347,11 @@ def verdict(
         if now < TOO_LITTLE
         else f"the AUC{whose} is clearly below that without noise, and accuracy may not beat the majority rate"
     )
-    if mapped:
+    if sizes.based:
+        how = "accuracy is clearly below that without noise"
+    elif mapped:
         how = "standardised tables learn little; images and texts often learn more, as few of their directions matter"
-    limit = TOO_LITTLE if now < TOO_LITTLE else ENOUGH
+    limit = TOO_LITTLE if now < TOO_LITTLE and not sizes.based else ENOUGH
     return (
         f"The budget is small for {'these examples' if mapped else 'this table'}: the signal is {now:.2g}, and below "
         f"{limit:g} {how} (docs/defaults.md). Enough would be {', or '.join(ways)}. {rare}"

@@ -211,3 +211,65 @@ def test_a_loss_without_a_link_is_refused_by_name_where_probabilities_are_needed
     model = SavedModel(np.zeros((10, 65), np.float32), tuple("0123456789"), (), config, None)
     with pytest.raises(UserError, match="The loss 'bare' has no link"):
         model.probabilities(np.zeros((1, 65), np.float32))
+
+
+BROKEN = """
+from fedpdm.choices import MetricChoice, LossChoice, ScalingChoice, AlgorithmChoice, CommandChoice
+
+def metric(rows):
+    raise ZeroDivisionError("no rows\\nof this kind")
+
+def broken_loss(*arguments, **named):
+    return {}["nothing"]
+
+def broken_algorithm(*arguments, **named):
+    return {}["nothing"]
+
+def broken_scaling(*arguments, **named):
+    return {}["nothing"]
+
+ROWS = [MetricChoice("odd", "odd", "odd.rows:metric"), LossChoice("bent", "bent", "odd.rows:broken_loss")]
+ROWS += [AlgorithmChoice("lame", "lame", "odd.rows:broken_algorithm")]
+ROWS += [ScalingChoice("crooked", "crooked", "odd.rows:broken_scaling")]
+"""
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    """An installed package whose metric, loss, algorithm and scaling raise."""
+    place = tmp_path_factory.mktemp("odd")
+    for folder in ("odd", "odd-1.0.dist-info"):
+        (place / folder).mkdir()
+    (place / "odd" / "__init__.py").touch()
+    (place / "odd" / "rows.py").write_text(BROKEN)
+    (place / "odd-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
+    (place / "odd-1.0.dist-info" / "entry_points.txt").write_text("[fedpdm.plugins]\nmine = odd.rows:ROWS\n")
+    return place
+
+
+def test_a_metric_that_raises_is_named_in_one_line_and_the_model_is_kept(odd, tmp_path):
+    done = plugged(odd, "run", "plain", "--out", str(tmp_path / "run"), *settings(*SMALL))
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if "metric" in line]
+    assert said == ["fedpdm: the metric 'odd' is left out, because it failed: ZeroDivisionError: no rows of this kind"]
+    assert "Traceback" not in done.stderr
+    assert "odd" not in json.loads((tmp_path / "run" / "summary.json").read_bytes())["metrics"]
+    assert load_model(tmp_path / "run").weights.shape == (10, 65)
+    compared = ["compare", "plain", "--algorithms", "fedavg", "--seeds", "1", "--out", str(tmp_path / "compared"), "--quiet"]
+    assert plugged(odd, *compared, *settings(*SMALL)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "what"),
+    [
+        ("problem.loss=bent", "The loss 'bent'"),
+        ("algorithm.name=lame", "The algorithm 'lame'"),
+        ("data.scaling=crooked", "The scaling 'crooked'"),
+    ],
+)
+def test_other_rows_that_raise_are_named_in_one_line(odd, tmp_path, setting, what):
+    done = plugged(odd, "run", "plain", "--quiet", "--out", str(tmp_path / "run"), *settings(*SMALL, setting))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"fedpdm: {what} failed in odd.rows, line "), done.stderr
+    assert "KeyError: 'nothing'. A run keeps its last checkpoint" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

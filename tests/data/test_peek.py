@@ -55,6 +55,8 @@ def test_the_first_rows_tell_images_and_texts(tmp_path, name, ending, mapped):
     frame = pl.DataFrame(columns(name))
     frame.write_csv(path) if ending == "csv" else frame.write_parquet(path)
     assert preset_for(str(path), None, None, ("kind",)) == ("mapped" if mapped else "table")
+    assert preset_for(str(path), None, 1.0, ("kind",), ["data.features=auto"]) == "private-mapped"
+    assert preset_for(str(path), None, 1.0, ("kind",), ["data.features=raw"]) == "private-table"
 
 
 @pytest.mark.parametrize(("shape", "mapped"), [((6, 4, 4, 3), True), ((6, 4, 4), True), ((6, 4), False)])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedpdm.errors import ConfigError
-from fedpdm.problem.refit import refit, refit_path, second_moment
+from fedpdm.problem.refit import ALWAYS, refit, refit_path, second_moment
 
 ROWS = np.random.default_rng(0).normal(size=(400, 12)) @ np.random.default_rng(1).normal(size=(12, 30))
 WEIGHTS = np.random.default_rng(2).normal(size=(3, 30)).astype(np.float32)
@@ -54,3 +54,14 @@ def test_zero_weights_stay_zero():
 def test_a_count_that_does_not_fit_is_refused(count):
     with pytest.raises(ConfigError, match="keep 1 to 90"):
         refit(WEIGHTS, MOMENT, count)
+
+
+def test_a_column_of_indicators_counts_without_its_mean():
+    """A word with three levels that adds nearly the same in every row leaves before a number that tells rows apart."""
+    rng = np.random.default_rng(3)
+    levels = np.eye(3)[rng.integers(0, 3, 500)]
+    rows = np.column_stack([levels, rng.uniform(size=500), np.ones(500)])
+    weights, columns = np.array([[5.0, 5.1, 5.0, 1.0, -5.0]]), np.array([[0, 0, 0, 1, ALWAYS]])
+    thin = refit(weights, second_moment(rows), 1, columns)
+    assert np.flatnonzero(thin).tolist() == [3, 4]
+    assert thin[0] == pytest.approx([0, 0, 0, 1, 0], abs=0.1)

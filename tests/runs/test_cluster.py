@@ -22,6 +22,14 @@ SMALL = ["data.name=digits", "data.clients=10", "rounds.participants=4", "rounds
 LOOPBACK = ("--host", "127.0.0.1", "--no-dashboard")
 
 
+def contact(file: Path) -> dict[str, str]:
+    """What the scheduler has written about itself; nothing until all of it is there."""
+    try:
+        return json.loads(file.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory) -> Iterator[str]:
     """Of a scheduler with two workers."""
@@ -34,10 +42,10 @@ def address(tmp_path_factory) -> Iterator[str]:
         settings = os.environ | {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "3s"}
         started = [subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=settings) for command in commands]
         try:
-            while not found.exists():
+            while not (known := contact(found)):
                 assert started[0].poll() is None, (folder / "log").read_text()
                 time.sleep(0.05)
-            yield json.loads(found.read_text())["address"]
+            yield known["address"]
         finally:
             for process in started:
                 process.kill()

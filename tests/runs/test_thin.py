@@ -59,6 +59,9 @@ def test_a_model_keeps_what_is_counted_and_its_bias(by, total, count, weights):
     elif by == "column":
         kept = {column for column, group in (("age", [0]), ("pay", [1, 2]), ("sex", [3, 4])) if used[:, group].all()}
         assert len(kept) == 1
+        named = {point["kept"]: point["names"] for point in own.points(THREE, lambda model: {})}
+        assert set(named[1]) == kept
+        assert set(named[3]) == {"age", "pay", "sex"}
         weights = used.sum()
     assert used.sum() == weights
 
@@ -130,9 +133,19 @@ def test_figures_are_those_of_the_model_that_is_kept(dense, sparse):
     assert path[650] == dense.summary["test_accuracy"]
     assert path[130] == pytest.approx(sparse.summary["test_accuracy"], abs=0.003)
     assert sparse.summary["metrics"]["accuracy"]["value"] == pytest.approx(sparse.summary["test_accuracy"], abs=1e-6)
+    aucs = {point["kept"]: point["auc"] for point in sparse.summary["path"]}
+    assert aucs[130] == sparse.summary["metrics"]["auc"]["value"]
     page = (sparse.folder / "report.html").read_text()
+    assert f"{aucs[130]:.4f}</td>" in page
     assert "With fewer weights" in page
     assert "130<span" in page
+
+
+def test_a_path_has_no_point_that_takes_nothing_away():
+    """Of 18 weights five are not zero, so numbers from 17 down to 5 would repeat the whole model; the released one stays."""
+    model = np.where(np.isin(np.arange(18), [0, 5, 7, 11, 17]).reshape(3, 6), THREE, 0)
+    for count, kept in ((None, [18, 4]), (9, [18, 9, 4])):
+        assert [point["kept"] for point in thinner("weight", 3).points(model, lambda _: {}, count)] == kept
 
 
 def test_the_saved_model_can_be_thinned_to_the_same(dense, sparse):

@@ -6,10 +6,11 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from fedpdm.runs.tracking import TRACKERS
+from fedpdm.runs.tracking import TRACKERS, Trackers
 
 SMALL = ["data.name=digits", "data.clients=10", "rounds.participants=4", "rounds.total=4", "metrics.diagnose_every=2"]
 
@@ -67,3 +68,39 @@ def test_what_cannot_be_tracked_is_said_in_one_line(tmp_path, name):
     assert len(done.stderr.strip().splitlines()) == 1
     assert ("choose mlflow or tensorboard" if name == "wandb" else f"pip install 'fedpdm[{name}]'") in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(capsys):
+    class Lost:
+        def rows(self, rows):
+            raise ConnectionError("the server\nis gone")
+
+        def finish(self, summary):
+            raise AssertionError("it was left out")
+
+        def close(self):
+            raise AssertionError("it was left out")
+
+    class Kept(Lost):
+        def __init__(self):
+            self.taken = []
+
+        def rows(self, rows):
+            self.taken += rows
+
+        def finish(self, summary):
+            self.taken.append(summary)
+
+        def close(self):
+            raise OSError("no space")
+
+    kept = Kept()
+    tracking = Trackers([Lost(), kept], SimpleNamespace(rows=lambda: [{"round": 1}]))
+    tracking.rows([{"round": 1}])
+    tracking.rows([{"round": 2}])
+    tracking.finish({"rounds": 2})
+    tracking.close()
+    assert kept.taken == [{"round": 1}, {"round": 2}, {"rounds": 2}]
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" takes")[0] for line in lines] == ["fedpdm: Lost", "fedpdm: Kept"]
+    assert "ConnectionError: the server is gone. The run goes on" in lines[0]

@@ -95,7 +95,7 @@ def test_the_rule_fills_in_what_is_not_given_and_leaves_the_rest():
     federation = federation_from_arrays(arrays, *arrays[0])
     config = load_config("private-table", ["data.clients=2", "rounds.total=7"])
     found = resolve(config, federation)
-    wanted = rule(signal(Sizes(np.array([40.0, 400.0]), 5), 1.0, 1e-5))
+    wanted = rule(signal(Sizes(np.array([40.0, 400.0]), 5), 1.0, 1e-5), rounds=7)
     assert found.rounds.total == 7
     assert found.privacy.clip == pytest.approx(wanted["privacy"]["clip"])
     assert found.algorithm.rho == pytest.approx(wanted["algorithm"]["rho"])

@@ -127,11 +127,58 @@ def test_a_finished_run_predicts_with_its_directions(tmp_path):
     assert accuracy == pytest.approx(run.summary["test_accuracy"], abs=1e-6)
 
 
-def test_behind_a_basis_the_travel_is_the_strength():
+def test_behind_a_basis_clip_and_travel_follow_from_the_strength():
     """The number of directions does not shorten the travel: the first directions matter most, however many follow."""
     config = load_config("private-mapped", ["data.name=digits", "problem.loss=softmax"])
     for size in (20, 200):
         chosen = by_rule(config, Sizes(np.array([1000.0]), size + 1, 10, based=True))
-        assert chosen.rounds.total / chosen.algorithm.rho == pytest.approx(0.268 * 1000, rel=0.01)
+        assert chosen.rounds.total / chosen.algorithm.rho == pytest.approx(4 * 0.268 * 1000, rel=0.01)
+        assert chosen.privacy.clip == pytest.approx(0.2 * 2**0.5)
+        assert chosen.metrics.released == "last"
     plain = by_rule(config, Sizes(np.array([1000.0]), 201, 10))
     assert plain.rounds.total / plain.algorithm.rho == pytest.approx(100)
+    strong = by_rule(config, Sizes(np.array([1e6]), 201, 10, based=True))
+    assert (strong.rounds.total, strong.privacy.clip) == (80, pytest.approx(0.7 * 2**0.5)), "a strong run needs no small clip"
+
+
+def test_other_rounds_share_the_same_travel():
+    """More rounds take shorter steps; fewer take longer ones, as far as steps may be long."""
+    sizes = Sizes(np.array([1000.0]), 31, 10, based=True)
+    travels = {}
+    for rounds in (1, 10, 20, 100):
+        config = load_config("private-mapped", ["data.name=digits", "problem.loss=softmax", f"rounds.total={rounds}"])
+        travels[rounds] = rounds / by_rule(config, sizes).algorithm.rho
+    assert travels[10] == pytest.approx(travels[20], rel=0.01)
+    assert travels[100] == pytest.approx(travels[20], rel=0.01)
+    assert travels[1] == pytest.approx(200)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_job_of_the_rule_has_the_settings_of_the_simulation(own):
+    """A job of a known data set or of bare arrays gets rounds, step, clip and model by the rule, like a simulated run."""
+    settings = ["data.name=digits", "data.scattering_scale=1", "data.clients=4", "data.basis=strokes"]
+    config = load_config("private-mapped", settings)
+    simulated = resolve(config, federate(config, progress=False))
+    if own:
+        names = Arrays(list("0123456789"), list(load_dataset("digits").feature_names))
+        job = job_from("private-mapped", ["data.name=own", *settings[1:]], slots=[361, 361, 360, 360], arrays=names)
+    else:
+        job = job_from("private-mapped", settings, slots=None)
+    assert job.config.privacy.defaults == "given"
+    assert job.config.privacy.clip == pytest.approx(simulated.privacy.clip)
+    assert job.config.algorithm.rho == pytest.approx(simulated.algorithm.rho)
+    assert job.config.local.step_size == pytest.approx(simulated.local.step_size)
+    assert (job.config.rounds.total, job.config.metrics.released) == (simulated.rounds.total, simulated.metrics.released)
+    assert job.config.data.basis_size == simulated.data.basis_size
+
+
+@pytest.mark.parametrize("other", ["fedavg", "scaffold"])
+def test_by_the_rule_every_algorithm_takes_the_same_step(other, tmp_path):
+    """One linearised step of all clients: duals and control variates cancel, so the models agree up to rounding."""
+    settings = [*DIGITS[:3], "rounds.total=3", "metrics.diagnose_every=0", "privacy.epsilon=10.0"]
+    models = {}
+    for name in ("fedpdm", other):
+        config = load_config("private-mapped", [*settings, f"algorithm.name={name}"])
+        fedpdm.train(config, tmp_path / name, progress=False, report=False)
+        models[name] = load_model(tmp_path / name).weights
+    np.testing.assert_allclose(models[other], models["fedpdm"], rtol=0, atol=1e-3 * np.abs(models["fedpdm"]).max())
