@@ -96,8 +96,9 @@ def test_the_deployed_model_is_the_simulated_one_up_to_noise(tmp_path):
         return float(np.abs(members.server.model - simulation.model).max())
 
     same, other = distance(3), distance(9)
-    assert same < 5e-3, same
-    assert other > 10 * same, (same, other)
+    noise = members.job.setup[1].shared.share_sigma / np.sqrt(3)  # a deviation of a cohort's mean
+    # Two models with noise of three rounds each: one coordinate's difference has a deviation of about 3.5 of these.
+    assert same < 32 * noise < other / 3, (same, noise, other)
 
 
 def test_one_closed_sum_leaves_the_others_open(tmp_path):
