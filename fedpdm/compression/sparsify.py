@@ -25,6 +25,7 @@ _ROWS, _MOST_ROWS = 8, 32
 _NOT_A_NUMBER = 0x7F800001  # just above the bits of infinity
 
 
+@functools.lru_cache
 def coordinate_count(ratio: float, size: int) -> int:
     """Compute how many coordinates are sent: floor(ratio * size), at least 1.
 

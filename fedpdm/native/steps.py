@@ -9,65 +9,18 @@ cache meanwhile. Examples are fetched from memory a few of them ahead: their ord
 # pyright: reportArgumentType=false, reportCallIssue=false, reportPrivateImportUsage=false, reportReturnType=false
 
 import math
-from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import njit
+
+from fedpdm.native.vectors import FAST, add, add_two, announce, dot, dot_two, put, put_two
 
 __all__ = ["KINDS", "client_steps"]
 
 LOGISTIC, SOFTMAX = 0, 1
 KINDS = {"logistic": LOGISTIC, "softmax": SOFTMAX}
-# Sums may be taken in any order, so that they are vectorised; NaN and infinity stay what they are.
-FAST = {"reassoc", "contract", "arcp", "nsz"}
 AHEAD = 8  # examples that are on their way from memory
-LINE = 16  # floats that memory sends at once
 SUM, NOTHING = -1, -2  # where a row of a gradient is, if it is not an example
-
-
-@intrinsic
-def _fetch(typing_context: Any, row: Any, place: Any) -> Any:
-    """Ask for the part of memory with this number of a row; nobody waits for it."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values = context.make_array(signature.args[0])(context, builder, args[0]).data
-        address = builder.bitcast(builder.gep(values, [args[1]]), cgutils.voidptr_t)
-        word = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, word, word, word])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [address, word(0), word(2), word(1)])  # to read, into the second cache, data
-        return context.get_dummy_value()
-
-    return types.void(row, place), generate
-
-
-@njit(error_model="numpy")
-def _announce(row: np.ndarray) -> None:
-    for place in range(0, row.shape[0], LINE):
-        _fetch(row, place)
-
-
-@njit(fastmath=FAST, error_model="numpy")
-def _dot(left: np.ndarray, right: np.ndarray) -> np.float32:
-    total = np.float32(0.0)
-    for i in range(left.shape[0]):
-        total += left[i] * right[i]
-    return total
-
-
-@njit(fastmath=FAST, error_model="numpy")
-def _add(target: np.ndarray, factor: np.float32, values: np.ndarray) -> None:
-    for i in range(target.shape[0]):
-        target[i] += factor * values[i]
-
-
-@njit(fastmath=FAST, error_model="numpy")
-def _put(target: np.ndarray, factor: np.float32, values: np.ndarray) -> None:
-    for i in range(target.shape[0]):
-        target[i] = factor * values[i]
 
 
 @njit(error_model="numpy")
@@ -81,7 +34,7 @@ def _softmax_slopes(clip: np.float32, x: np.ndarray, example: np.ndarray, label:
     """Derivatives of an example's loss in its scores."""
     largest, total, gap = np.float32(-np.inf), np.float32(0.0), np.float32(0.0)
     for k in range(x.shape[0]):
-        slopes[k] = _dot(x[k], example)
+        slopes[k] = dot(x[k], example)
         largest = max(largest, slopes[k])
     for k in range(x.shape[0]):
         slopes[k] = np.exp(slopes[k] - largest)
@@ -112,16 +65,16 @@ def _softmax_gradient(
     for j in range(len(rows)):
         example = features[rows[j]]
         if j < len(coming):
-            _announce(features[coming[j]])
+            announce(features[coming[j]])
         _softmax_slopes(clip, x, example, labels[rows[j]], slopes)
         for k in range(len(x)):
             if j == 0:
-                _put(data[k], share * slopes[k], example)
+                put(data[k], share * slopes[k], example)
             else:
-                _add(data[k], share * slopes[k], example)
+                add(data[k], share * slopes[k], example)
     for k in range(len(x)):
         source[k], times[k] = SUM, np.float32(1.0)
-        total += _dot(data[k], data[k])
+        total += dot(data[k], data[k])
     return math.sqrt(total)
 
 
@@ -142,26 +95,36 @@ def _logistic_gradient(
     Row k of it is times[k] times: row k of `data` if source[k] is SUM; an example if source[k] is its number, so that nothing
     is copied for a class with a single example; and zero if source[k] is NOTHING. The rows of the next batch are announced.
     """
-    share, total, j = np.float32(1.0) / np.float32(len(rows)), np.float32(0.0), 0
+    share, total, last = np.float32(1.0) / np.float32(len(rows)), np.float32(0.0), 0
+    pulls = np.empty(len(rows), np.float32)
     source[:] = NOTHING
-    while j < len(rows):
-        k, first = labels[rows[j]], features[rows[j]]
-        if j < len(coming):
-            _announce(features[coming[j]])
-        source[k], times[k] = rows[j], share * _logistic_slope(clip, _dot(x[k], first))
-        j += 1
-        if j == len(rows) or labels[rows[j]] != k:
-            total += times[k] * times[k] * _dot(first, first)
+    while last < len(rows):
+        k, first = labels[rows[last]], last
+        while last < len(rows) and labels[rows[last]] == k:
+            if last < len(coming):
+                announce(features[coming[last]])
+            last += 1
+        j = first
+        while j + 2 <= last:
+            pulls[j], pulls[j + 1] = dot_two(x[k], features[rows[j]], features[rows[j + 1]])
+            j += 2
+        if j < last:
+            pulls[j] = dot(x[k], features[rows[j]])
+        for j in range(first, last):
+            pulls[j] = share * _logistic_slope(clip, pulls[j])
+        if last == first + 1:
+            source[k], times[k] = rows[first], pulls[first]
+            total += times[k] * times[k] * dot(features[rows[first]], features[rows[first]])
             continue
-        _put(data[k], times[k], first)
         source[k], times[k] = SUM, np.float32(1.0)
-        while j < len(rows) and labels[rows[j]] == k:
-            example = features[rows[j]]
-            if j < len(coming):
-                _announce(features[coming[j]])
-            _add(data[k], share * _logistic_slope(clip, _dot(x[k], example)), example)
-            j += 1
-        total += _dot(data[k], data[k])
+        put_two(data[k], pulls[first], features[rows[first]], pulls[first + 1], features[rows[first + 1]])
+        j = first + 2
+        while j + 2 <= last:
+            add_two(data[k], pulls[j], features[rows[j]], pulls[j + 1], features[rows[j + 1]])
+            j += 2
+        if j < last:
+            add(data[k], pulls[j], features[rows[j]])
+        total += dot(data[k], data[k])
     return math.sqrt(total)
 
 
@@ -233,8 +196,8 @@ def _move(
 
 
 @njit(error_model="numpy")
-def _by_class(labels: np.ndarray, visits: np.ndarray, starts: np.ndarray, sorted_visits: np.ndarray) -> None:
-    """Sort the numbers of the visits by the labels of the visited rows; those of class k begin at starts[k]."""
+def _by_class(labels: np.ndarray, visits: np.ndarray, starts: np.ndarray, order: np.ndarray, rows: np.ndarray) -> None:
+    """Sort the numbers of the visits by the labels of the visited rows, and these rows; those of class k begin at starts[k]."""
     starts[:] = 0
     for row in visits:
         starts[labels[row] + 2] += 1
@@ -242,7 +205,7 @@ def _by_class(labels: np.ndarray, visits: np.ndarray, starts: np.ndarray, sorted
         starts[k] += starts[k - 1]
     for visit in range(visits.shape[0]):
         k = labels[visits[visit]] + 1
-        sorted_visits[starts[k]] = visit
+        order[starts[k]], rows[starts[k]] = visit, visits[visit]
         starts[k] += 1
 
 
@@ -262,19 +225,30 @@ def _row_by_row(
     lasso = numbers[6]
     share = -step_size / np.float32(batch)
     starts, order, pulls = np.empty(len(x) + 2, np.int64), np.empty(len(visits), np.int64), np.empty(batch, np.float32)
-    _by_class(labels, visits, starts, order)
+    rows = np.empty(len(visits), np.int64)
+    _by_class(labels, visits, starts, order, rows)
     for k in range(len(x)):
         first = last = starts[k]
         for step in range(steps):
             while last < starts[k + 1] and order[last] < (step + 1) * batch:
-                if last + AHEAD < len(order):
-                    _announce(features[visits[order[last + AHEAD]]])
-                score = _dot(x[k], features[visits[order[last]]])
-                pulls[last - first] = share * _logistic_slope(clip, score)
+                if last + AHEAD < len(rows):
+                    announce(features[rows[last + AHEAD]])
                 last += 1
+            j = first
+            while j + 2 <= last:
+                pulls[j - first], pulls[j - first + 1] = dot_two(x[k], features[rows[j]], features[rows[j + 1]])
+                j += 2
+            if j < last:
+                pulls[j - first] = dot(x[k], features[rows[j]])
+            for j in range(last - first):
+                pulls[j] = share * _logistic_slope(clip, pulls[j])
             _drift(x[k], fixed[k], step_size, weight, beta, lasso)
-            for j in range(first, last):
-                _add(x[k], pulls[j - first], features[visits[order[j]]])
+            j = first
+            while j + 2 <= last:
+                add_two(x[k], pulls[j - first], features[rows[j]], pulls[j - first + 1], features[rows[j + 1]])
+                j += 2
+            if j < last:
+                add(x[k], pulls[j - first], features[rows[j]])
             first = last
 
 

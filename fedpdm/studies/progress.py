@@ -142,11 +142,11 @@ class CellProgress:
         clock: Callable[[], float] = time.monotonic,
         timing: Callable[[], Timing | None] = last_timing,
     ) -> None:
-        self._left: dict[Family, float] = defaultdict(float)
+        self._left: dict[Family, Counter[float]] = defaultdict(Counter)  # how many cells of each amount of work are to come
         self._kinds: Counter[Kind] = Counter()  # cells to come of the kinds of which none has run
         self._total = self._done = 0
         for config, kind in (*((config, "") for config in planned), *others):
-            self._left[family_of(config, kind)] += work_of(config)
+            self._left[family_of(config, kind)][work_of(config)] += 1
             self._kinds[kind_of(config, kind)] += 1
             self._total += 1
         self._ran: dict[Family, list[tuple[float, float]]] = defaultdict(list)  # work and seconds of every cell
@@ -170,7 +170,7 @@ class CellProgress:
         passed, self._last = now - self._last, now
         took = own.seconds if own else passed
         self._done += 1
-        self._left[family] = max(0.0, self._left[family] - work)
+        self._take_off(family, work)
         own_kind = kind_of(config, kind)
         if took > CACHED_SECONDS:
             if self._kinds.pop(own_kind, 0):
@@ -188,6 +188,14 @@ class CellProgress:
             line = f"{self._done}/{self._total} cells, {duration(self.seconds_left())} left  ({name})"
             print(f"\r{line:79.79}" if self._live else line, end="" if self._live else "\n", file=sys.stderr, flush=True)
 
+    def _take_off(self, family: Family, work: float) -> None:
+        """Take off the planned cell that is most like this one: what a study will run may depend on what it finds."""
+        planned = self._left[family]
+        if planned:
+            nearest = min(planned, key=lambda other: abs(other - work))
+            planned[nearest] -= 1
+            planned += Counter()  # drops what is not left
+
     def seconds_left(self) -> float:
         """Return the time that the cells still need."""
         ran = [cell for cells in self._ran.values() for cell in cells]
@@ -197,7 +205,9 @@ class CellProgress:
             return 0.0
         common = _rate(ran)
         rates = {family: _rate(cells) for family, cells in self._ran.items()}
-        left = sum(work * rates.get(family, common) for family, work in self._left.items())
+        left = sum(
+            count * work * rates.get(family, common) for family, cells in self._left.items() for work, count in cells.items()
+        )
         longer = [max(0.0, seconds - work * rates.get(family, common)) for family, work, seconds in self._firsts]
         if longer:
             left += sum(longer) / len(longer) * sum(count > 0 for count in self._kinds.values())

@@ -11,13 +11,17 @@ from fedpdm.data import federation_from_arrays
 from fedpdm.engines.simulation import programs
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.engines.simulation.memory import ALIGNMENT, LARGE_ARRAY, on_device
-from fedpdm.native.steps import _add, _dot, _drift, _move, _put
+from fedpdm.native.steps import _drift, _move
+from fedpdm.native.vectors import add, add_two, dot, dot_two, put, put_two
 
 VECTOR, NUMBER = np.ones(100, np.float32), np.float32(0.5)
 LOOPS = {
-    _dot: (VECTOR, VECTOR),
-    _add: (VECTOR, NUMBER, VECTOR),
-    _put: (VECTOR, NUMBER, VECTOR),
+    dot: (VECTOR, VECTOR),
+    dot_two: (VECTOR, VECTOR, VECTOR),
+    add: (VECTOR, NUMBER, VECTOR),
+    add_two: (VECTOR, NUMBER, VECTOR, NUMBER, VECTOR),
+    put: (VECTOR, NUMBER, VECTOR),
+    put_two: (VECTOR, NUMBER, VECTOR, NUMBER, VECTOR),
     _drift: (VECTOR, VECTOR, NUMBER, NUMBER, NUMBER, NUMBER),
     _move: (VECTOR, NUMBER, VECTOR, VECTOR, NUMBER, NUMBER, NUMBER, NUMBER),
 }

@@ -101,6 +101,19 @@ def test_it_holds_where_compiling_takes_most_of_the_time(seed: int) -> None:
     assert kind_of(configs[0]) == kind_of(configs[1]) != kind_of(configs[-1])
 
 
+def test_cells_other_than_planned_never_end_the_time_before_the_work() -> None:
+    """A study that tunes plans its last cells before it knows them; here they turn out three times as long."""
+    planned = [load_config("paper-adult", ["rounds.total=100", f"seed={seed}"]) for seed in range(20)]
+    longer = [load_config("paper-adult", ["rounds.total=300", f"seed={seed}"]) for seed in range(10)]
+    now = 0.0
+    progress = CellProgress(planned, enabled=False, clock=lambda: now)
+    for left, config in zip(range(19, -1, -1), [*planned[:10], *longer], strict=True):
+        now += 30.0 if config.rounds.total == 300 else 10.0
+        progress.step(config, "")
+        assert (progress.seconds_left() > 5 * left) == (left > 0)
+    assert progress.seconds_left() == 0
+
+
 def test_work_follows_rounds_and_rows_and_a_family_is_data_and_steps() -> None:
     plain, whole = load_config("plain", []), load_config("plain", ["local.batch_size=0"])
     twice = load_config("plain", [f"rounds.total={2 * plain.rounds.total}"])

@@ -34,7 +34,7 @@ def run_rounds(
     call : tuple
         First round, round to stop before, seed, and the participants `Who` of a chunk of rounds.
     data, test
-        The clients' examples, and the features and labels of the test examples.
+        The clients' examples; the features [n, examples] and labels of the test examples.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def run_rounds(
         state = state._replace(tail_signs=jnp.zeros_like(state.tail_signs))
 
     def body(t: Array, carry: Any) -> Any:
-        state, columns = carry
+        state, tables = carry
         who = Who(*(part[t - start] for part in participants))
         state, measured = one_round(setup, t, state, seed, who, data, mesh, s.attack)
         x0 = state.server.x0
@@ -58,18 +58,24 @@ def run_rounds(
         )
         wanted = ((t + 1) % s.evaluate_every == 0) | (t + 1 == s.rounds)
         measured["test_figure"] = jax.lax.cond(
-            wanted, lambda x: measured_on(setup.problem, x, test[0], test[1]), lambda x: jnp.nan, x0
+            wanted, lambda x: measured_on(setup.problem, x, test[0].T, test[1]), lambda x: jnp.nan, x0
         )
-        measured["traffic"] = state.traffic
-        columns = {name: columns[name].at[t - start].set(measured[name]) for name in columns}
-        return state, columns
+        rows = [_row(measured, names, kind) for names, kind in kinds] + [state.traffic]
+        return state, [table.at[t - start].set(row) for table, row in zip(tables, rows, strict=True)]
 
-    columns = {name: jnp.zeros(s.chunk) for name in FLOAT_COLUMNS}
-    columns |= {name: jnp.zeros(s.chunk, jnp.int32) for name in INTEGER_COLUMNS}
-    columns["traffic"] = jnp.zeros((s.chunk, *state.traffic.shape), jnp.int32)
+    kinds = (FLOAT_COLUMNS, jnp.float32), (INTEGER_COLUMNS, jnp.int32)
+    tables = [jnp.zeros((s.chunk, len(names)), kind) for names, kind in kinds]
+    tables += [jnp.zeros((s.chunk, *state.traffic.shape), jnp.int32)]
     # A loop with dynamic bounds: one compilation, and the same arithmetic, for chunks of every length.
-    found = jax.lax.fori_loop(start, stop, body, (state, columns))
+    state, (floats, integers, traffic) = jax.lax.fori_loop(start, stop, body, (state, tables))
+    columns = {name: floats[:, i] for i, name in enumerate(FLOAT_COLUMNS)} | {"traffic": traffic}
+    columns |= {name: integers[:, i] for i, name in enumerate(INTEGER_COLUMNS)}
+    found = state, columns
     return jax.lax.with_sharding_constraint(found, NamedSharding(mesh, PartitionSpec())) if mesh else found
+
+
+def _row(measured: dict[str, Array], names: tuple[str, ...], kind: Any) -> Array:
+    return jnp.stack([jnp.asarray(measured[name], kind) for name in names])
 
 
 def diagnosis(setup: Setup, measures_stationarity: bool, state: SimulationState, data: DeviceData) -> Arrays:

@@ -131,12 +131,12 @@ def paper_bits(links: Links, size: int, rounds: int, participants: int) -> dict[
     return {f"{name}_bits_paper": 32 * coordinate_count(share, size) * rounds * participants for name, share in each.items()}
 
 
-def traffic_totals(traffic: np.ndarray) -> dict[str, int]:
+def traffic_totals(traffic: np.ndarray | list[list[int]]) -> dict[str, int]:
     """Return the bytes by link.
 
     Parameters
     ----------
-    traffic : ndarray
+    traffic : ndarray or list
         [links, 2] mebibytes and bytes.
 
     Returns

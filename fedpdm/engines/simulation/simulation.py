@@ -95,7 +95,7 @@ class Simulation:
         self._compiled: dict[object, Callable[..., Any]] = {}
         self._mesh = device_mesh(schedule, federation.clients)
         self.window = Window(setup, federation, schedule, shares, self._mesh)
-        self._test = everywhere((on_device(federation.test_features), on_device(federation.test_labels)), self._mesh)
+        self._test = everywhere((on_device(federation.test_features.T), on_device(federation.test_labels)), self._mesh)
         self._begin(schedule)
 
     @property
@@ -168,7 +168,7 @@ class Simulation:
         measured = {name: np.asarray(values) for name, values in measured.items()}
         self._stop_if_diverged(measured["bad_client"], start, stop)
         self.round = stop
-        rows = [self._row(t, measured, start) for t in range(start, stop)]
+        rows = self._rows(measured, start, stop)
         rows[0] |= taken
         if s.diagnose_every:
             found = self.diagnose()
@@ -245,14 +245,13 @@ class Simulation:
     @property
     def test(self) -> TestSet:
         """The test examples."""
-        features, labels = self._test
-        return TestSet(features, labels, self.federation.test_units)
+        return TestSet(self.federation.test_features, self.federation.test_labels, self.federation.test_units)
 
     @property
     def original_test(self) -> TestSet:
         """The test examples before a private basis; without one, those of `test`."""
         before = self.federation.original_test
-        return self.test if before is None else TestSet(before, self._test[1], self.federation.test_units)
+        return self.test if before is None else self.test._replace(features=before)
 
     def test_accuracy(self, model: np.ndarray) -> float:
         """Return the test accuracy of any model of this problem, or the mean test loss if the label is a number."""
@@ -303,17 +302,24 @@ class Simulation:
                 f"training diverged. Lower local.step_size={self.setup.local.step_size} and start again."
             )
 
-    def _row(self, t: int, measured: dict[str, np.ndarray], start: int) -> dict[str, Any]:
-        integers = {name: int(measured[name][t - start]) for name in INTEGER_COLUMNS if name != "bad_client"}
+    def _rows(self, measured: dict[str, np.ndarray], start: int, stop: int) -> list[dict[str, Any]]:
+        """Make the rows of these rounds, from columns as lists: to take single numbers out of arrays costs more."""
+        columns = {name: values[: stop - start].tolist() for name, values in measured.items() if name != "bad_client"}
+        present = [int(np.count_nonzero(here)) for _, here in self._roster[start:stop]]
         if self.state.strikes is None:
-            del integers["refused"]
-        names = {"test_figure": figure_name(self.setup.problem)}
-        return make_row(
-            {"round": t + 1, "participants": int(self._roster[t][1].sum()), **integers},
-            {names.get(name, name): measured[name][t - start].item() for name in FLOAT_COLUMNS},
-            traffic_totals(measured["traffic"][t - start]),
-            paper_bits(self.setup.links, self.state.server.x0.size, t + 1, self.schedule.participants),
-        )
+            del columns["refused"]
+        whole = [name for name in INTEGER_COLUMNS if name in columns]
+        names = {name: name for name in FLOAT_COLUMNS} | {"test_figure": figure_name(self.setup.problem)}
+        size = self.model.size
+        return [
+            make_row(
+                {"round": start + i + 1, "participants": present[i]} | {name: columns[name][i] for name in whole},
+                {names[name]: columns[name][i] for name in FLOAT_COLUMNS},
+                traffic_totals(columns["traffic"][i]),
+                paper_bits(self.setup.links, size, start + i + 1, self.schedule.participants),
+            )
+            for i in range(stop - start)
+        ]
 
 
 def _check(setup: Setup, federation: Federation, schedule: Schedule) -> None:

@@ -9,10 +9,12 @@ from fedpdm.studies.paper.effects import BASELINES
 from fedpdm.studies.paper.multiverse.cells import PANELS
 from fedpdm.studies.paper.multiverse.factors import TESTED, Reading, our_reading
 from fedpdm.studies.sequential import MARGIN
+from fedpdm.studies.statistics import Interval
 
 __all__ = [
     "HEADLINES",
     "Headline",
+    "Repeat",
     "Specification",
     "best_specification",
     "chance_limit",
@@ -23,7 +25,8 @@ __all__ = [
 ]
 __all__ += ["nearest_that_moves", "share_held", "tells_factors_apart"]
 
-DRAWS = 1000  # shuffles
+DRAWS, AT_ONCE = 10_000, 500  # shuffles
+ERROR = 0.05  # the chance that a factor of any claim is named although none decides
 # Mean accuracy over the seeds, by panel and curve
 Accuracies = Mapping[tuple[str, str], float]
 
@@ -35,6 +38,14 @@ class Specification(NamedTuple):
     levels: Reading  # "tested" included
     accuracies: Accuracies
     moves: Mapping[str, float]  # by panel: the largest distance of two accuracies on one curve
+
+
+class Repeat(NamedTuple):
+    """A specification with other seeds than those by which it was chosen."""
+
+    specification: Specification
+    seeds: int
+    gaps: Mapping[str, Interval]  # by panel: FedPDM's accuracy minus that of the baseline with the best mean
 
 
 class Headline(NamedTuple):
@@ -127,9 +138,11 @@ def importance(headline: Headline, specifications: Sequence[Specification]) -> d
 
 
 def chance_limit(headline: Headline, specifications: Sequence[Specification], draws: int = DRAWS) -> float:
-    """Compute what the most important factor explains by chance: in 95 % of shuffles no factor explains more.
+    """Compute what the most important factor explains by chance.
 
     Values are shuffled between the readings, and between the models that are tested in a reading, so no factor has an effect.
+    In all but a small share of the shuffles no factor explains more. That share is `ERROR` over the number of claims, so that
+    all claims together have this error.
 
     Parameters
     ----------
@@ -153,10 +166,10 @@ def chance_limit(headline: Headline, specifications: Sequence[Specification], dr
     random, parts = np.random.default_rng(0), _parts(specifications).values()
     by_reading = values.reshape(-1, len(TESTED))
     largest = []
-    for _ in range(draws):
-        shuffled = random.permuted(random.permutation(by_reading), axis=1).ravel()
-        largest.append(max(float(np.sum((shuffled @ own) ** 2)) for own in parts) / total)
-    return float(np.quantile(largest, 0.95))
+    while len(largest) < draws:
+        shuffled = np.array([random.permuted(random.permutation(by_reading), axis=1).ravel() for _ in range(AT_ONCE)])
+        largest.extend(np.max([np.sum((shuffled @ own) ** 2, axis=1) for own in parts], axis=0) / total)
+    return float(np.quantile(largest, 1 - ERROR / len(HEADLINES)))
 
 
 def tells_factors_apart(specifications: Sequence[Specification]) -> bool:
