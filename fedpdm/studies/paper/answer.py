@@ -6,6 +6,7 @@ from typing import Any
 
 from fedpdm.studies.paper.claims import LAST_QUARTER
 from fedpdm.studies.paper.effects import BASELINES
+from fedpdm.studies.paper.multiverse.analysis import BEST, BEST_TITLE
 from fedpdm.studies.paper.multiverse.factors import FACTORS
 from fedpdm.studies.paper.remedies import Remedy
 from fedpdm.studies.sequential import Rule
@@ -168,11 +169,21 @@ def _readings(readings: Claims) -> Iterator[str]:
     most = f" What decides most: {', '.join(TITLES_OF_FACTORS[name] for name in decides)}." if decides else ""
     yield (
         f"- **Another reading does not rescue it:** over [many readings of the paper's silent places](readings.md) FedPDM is "
-        f"first in {shares}{within}.{most}"
+        f"first in {shares}{within}.{most}{_best_reading(readings)}"
         if max(entry["effect"] for entry in first) < 0.5
         else f"- **It depends on the reading:** over [many readings of the paper's silent places](readings.md) FedPDM is first "
-        f"in {shares}{within}.{most}"
+        f"in {shares}{within}.{most}{_best_reading(readings)}"
     )
+
+
+def _best_reading(readings: Claims) -> str:
+    best = next((entry for entry in readings if entry["id"] == BEST), None)
+    if best is None:
+        return ""
+    again = f", and {best['held_again']} with {best['seeds_again']} other seeds" if "held_again" in best else ""
+    fits = f"[the one that fits best](readings.md#{anchor(BEST_TITLE)})"
+    differs = f"differing in {len(best['changes'])} of {len(FACTORS)} factors from ours"
+    return f" In {fits}, {differs}, {best['held']} of {best['claims']} headline claims hold{again}."
 
 
 def _advice(remedies: Sequence[Remedy]) -> Iterator[str]:

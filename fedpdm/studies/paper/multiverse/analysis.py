@@ -23,8 +23,10 @@ __all__ = [
     "importance",
     "level_means",
 ]
-__all__ += ["nearest_that_moves", "share_held", "tells_factors_apart"]
+__all__ += ["BEST", "BEST_TITLE", "claims_held", "nearest_that_moves", "share_held", "tells_factors_apart"]
 
+BEST = "best-reading"  # of the entry in readings.json beside those of the claims
+BEST_TITLE = "The reading under which the claims hold best"
 DRAWS, AT_ONCE = 10_000, 500  # shuffles
 ERROR = 0.05  # the chance that a factor of any claim is named although none decides
 # Mean accuracy over the seeds, by panel and curve
@@ -245,10 +247,25 @@ def best_specification(specifications: Sequence[Specification]) -> Specification
     """
 
     def merit(one: Specification) -> tuple[int, float]:
-        held = sum(headline.value(one.accuracies) > 0 for headline in HEADLINES)
-        return held, sum(gap(one.accuracies, panel.name) for panel in PANELS)
+        return claims_held(one), sum(gap(one.accuracies, panel.name) for panel in PANELS)
 
     return max(specifications, key=merit)
+
+
+def claims_held(one: Specification) -> int:
+    """Count the headline claims that hold in a specification.
+
+    Parameters
+    ----------
+    one : Specification
+        The specification.
+
+    Returns
+    -------
+    int
+        How many.
+    """
+    return sum(headline.value(one.accuracies) > 0 for headline in HEADLINES)
 
 
 def changes(one: Specification) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Any
 from fedpdm.metrics.intervals import share
 from fedpdm.runs.folder import _git_commit
 from fedpdm.studies.paper.multiverse.analysis import (
+    BEST_TITLE,
     ERROR,
     HEADLINES,
     Headline,
@@ -13,6 +14,7 @@ from fedpdm.studies.paper.multiverse.analysis import (
     Specification,
     best_specification,
     changes,
+    claims_held,
     gap,
     level_means,
     nearest_that_moves,
@@ -145,25 +147,22 @@ def _explained(entry: Mapping[str, Any], name: str) -> str:
 
 def _best(found: Sequence[Specification], repeat: Repeat | None) -> Iterator[str]:
     best = best_specification(found)
-    held = _held(best)
+    held = claims_held(best)
     gaps = ", ".join(f"{panel.title} {gap(best.accuracies, panel.name):+.4f}" for panel in PANELS)
-    yield "## The reading under which the claims hold best"
+    yield f"## {BEST_TITLE}"
     yield ""
     yield f"Reading {best.number}, tested: {best.levels['tested']}. In it {held} of {len(HEADLINES)} claims hold. It differs"
     yield f"from ours in {_said(best)}. FedPDM minus the best baseline: {gaps}."
     yield "It is the best of many, so its own figures are too good by chance."
     if repeat:
         yield ""
-        yield f"With {repeat.seeds} other seeds {_held(repeat.specification)} of {len(HEADLINES)} claims hold in it, by the"
-        yield "means over the seeds. FedPDM minus the best baseline, and its 95 % interval:"
+        again = claims_held(repeat.specification)
+        yield f"With {repeat.seeds} other seeds {again} of {len(HEADLINES)} claims hold in it, by the means over the seeds."
+        yield "FedPDM minus the best baseline, and its 95 % interval:"
         yield ""
         for panel in PANELS:
             found_again = repeat.gaps[panel.name]
             yield f"- {panel.title}: {found_again.mean:+.4f} ({found_again.low:+.4f} to {found_again.high:+.4f})"
-
-
-def _held(one: Specification) -> int:
-    return sum(headline.value(one.accuracies) > 0 for headline in HEADLINES)
 
 
 def _moving(found: Sequence[Specification]) -> Iterator[str]:

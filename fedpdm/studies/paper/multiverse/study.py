@@ -13,11 +13,14 @@ from fedpdm.runs.sweep import Result, run_sweep
 from fedpdm.studies.drawing import require_drawing, write_csv
 from fedpdm.studies.paper.effects import BASELINES
 from fedpdm.studies.paper.multiverse.analysis import (
+    BEST,
     HEADLINES,
     Repeat,
     Specification,
     best_specification,
     chance_limit,
+    changes,
+    claims_held,
     gap,
     importance,
     share_held,
@@ -218,7 +221,11 @@ def write_readings(
                 "explained": {name: round(value, 4) for name, value in weights.items()},
             }
         )
-    atomic_write(folder / "readings.json", (json.dumps(entries, indent=2) + "\n").encode())
+    best = best_specification(found)
+    held = {"id": BEST, "reading": best.number, "changes": changes(best), "claims": len(HEADLINES), "held": claims_held(best)}
+    if repeat:
+        held |= {"seeds_again": repeat.seeds, "held_again": claims_held(repeat.specification)}
+    atomic_write(folder / "readings.json", (json.dumps([*entries, held], indent=2) + "\n").encode())
     draw_curve(found, folder / "readings")
     text = "\n".join(readings_page(found, entries, seeds, quick, seconds, repeat)) + "\n"
     atomic_write(folder / "readings.md", text.encode())
