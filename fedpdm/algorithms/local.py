@@ -17,6 +17,7 @@ from fedpdm.problem.objective import Problem, concave_gradient, concave_value
 # From this many rows on, the one gradient of linearised mode is computed block by block. A block uses one core, all rows at
 # once use all of them: with fewer rows, less than half of the processor's time is saved (benchmarks/one_pass.py).
 MANY_ROWS, BLOCK_BYTES = 50_000, 2**17
+KERNEL_ROWS = 4096  # from here on two classes have a kernel, which uses all cores
 
 __all__ = ["Examples", "LocalPlan", "LocalInfo", "solve", "step_size_at", "travel"]
 
@@ -83,7 +84,7 @@ def _batches(plan: LocalPlan, examples: Examples, key: Array) -> Callable[[Array
     return batch
 
 
-def _in_one_pass(problem: Problem, examples: Examples, weights: Array, x: Array) -> Array:
+def _in_blocks(problem: Problem, examples: Examples, weights: Array, x: Array) -> Array:
     """Compute the gradient of all rows, block by block: a block is in the cache when its second product reads it again."""
     _, rows, width = examples.features.shape
     size = min(rows, max(8, BLOCK_BYTES // (width * x.dtype.itemsize)))
@@ -99,9 +100,20 @@ def _in_one_pass(problem: Problem, examples: Examples, weights: Array, x: Array)
     return jax.lax.fori_loop(0, -(-rows // size), add, jnp.zeros_like(x))
 
 
-def _reads_in_blocks(plan: LocalPlan, examples: Examples) -> bool:
-    whole = plan.linearised and plan.batch_size == 0
-    return whole and examples.labels.shape[1] >= MANY_ROWS and jax.default_backend() == "cpu"
+def _one_pass(
+    problem: Problem, plan: LocalPlan, examples: Examples, weights: Array, x0: Array
+) -> Callable[[Array], Array] | None:
+    """Return how the gradient of linearised mode is computed if every row is read once; None: all rows at once."""
+    rows, known = examples.labels.shape[1], problem.loss.native
+    if not plan.linearised or plan.batch_size or jax.default_backend() != "cpu":
+        return None
+    two_classes = known is not None and known.name == "softmax" and known.gradient is problem.loss.gradient and len(x0) == 2
+    types = x0.dtype, examples.features.dtype, examples.labels.dtype
+    if two_classes and rows >= KERNEL_ROWS and types == (jnp.float32, jnp.float32, jnp.int32) and native_kernels():
+        from fedpdm.native.gradient import two_class_gradient
+
+        return lambda x: two_class_gradient(examples.features, examples.labels, examples.client, weights, x, known.clip)
+    return (lambda x: _in_blocks(problem, examples, weights, x)) if rows >= MANY_ROWS else None
 
 
 def _native_serves(problem: Problem, plan: LocalPlan, key: Array, dtype: Any, *hooks: object) -> bool:
@@ -171,9 +183,8 @@ def solve(
         x = steps_in_dual_space(problem, plan, rows, gram, x0, linear_term, weight, step_size)
         return x, LocalInfo(jnp.int32(plan.steps))
     local = _LocalProblem(problem, plan, batch_of, x0, linear_term, weight, gradient_noise, support, metric)
-    if _reads_in_blocks(plan, examples):
-        local = local._replace(one_pass=lambda x: _in_one_pass(problem, examples, batch_of(jnp.int32(0))[2], x))
     if plan.linearised:
+        local = local._replace(one_pass=_one_pass(problem, plan, examples, batch_of(jnp.int32(0))[2], x0))
         slope = local.on_support(local.smooth_gradient(x0, jnp.int32(0)) + linear_term)
         move = lambda _, x: x - step_size * (slope + weight * (x - x0))  # noqa: E731
         return jax.lax.fori_loop(0, plan.steps, move, x0), LocalInfo(jnp.int32(plan.steps))
@@ -195,7 +206,7 @@ class _LocalProblem(NamedTuple):
     gradient_noise: GradientNoiseFn | None
     support: Array | None
     metric: Array | None
-    one_pass: Callable[[Array], Array] | None = None  # the gradient of all rows, if they are read in blocks
+    one_pass: Callable[[Array], Array] | None = None  # the gradient of all rows, if each of them is read once
 
     def data_gradient(self, x: Array, step: Array) -> Array:
         gradient = self.one_pass(x) if self.one_pass else self.problem.loss.gradient(x, *self.batch_of(step))

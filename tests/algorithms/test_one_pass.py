@@ -7,6 +7,7 @@ import pytest
 
 from fedpdm.algorithms import LocalPlan, local
 from fedpdm.algorithms.local import Examples, solve
+from fedpdm.native.gradient import BLOCK, two_class_gradient
 from fedpdm.problem import Problem, logistic, penalties, softmax
 from fedpdm.problem.losses import with_class_weights
 
@@ -26,7 +27,7 @@ def test_blocks_of_any_size_give_the_same_step(monkeypatch, which, rows_of_a_blo
     read = []
 
     def answer():
-        read.append(local._reads_in_blocks(plan, examples))
+        read.append(local._one_pass(problem, plan, examples, jnp.ones(ROWS), x0) is not None)
         return jax.jit(lambda: solve(problem, plan, examples, x0, term, 0.7, jnp.float32(0.05), jax.random.key(0))[0])()
 
     at_once = answer()
@@ -35,3 +36,46 @@ def test_blocks_of_any_size_give_the_same_step(monkeypatch, which, rows_of_a_blo
     in_blocks = answer()
     assert read == [False, True]
     np.testing.assert_allclose(in_blocks, at_once, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 2, BLOCK, 2 * BLOCK + 37])
+@pytest.mark.parametrize("clip", [1.0, 0.3])
+def test_the_kernel_for_two_classes_gives_the_gradient_of_the_loss(rows, clip):
+    rng = np.random.default_rng(rows)
+    features = jnp.asarray(rng.normal(size=(3, rows, WIDTH)), jnp.float32)
+    labels = jnp.asarray(rng.integers(0, 2, (3, rows)), jnp.int32)
+    weights = jnp.asarray(rng.uniform(0, 1, (3, rows)) * (rng.uniform(size=(3, rows)) > 0.2) / rows, jnp.float32)
+    model = jnp.asarray(rng.normal(size=(2, WIDTH)), jnp.float32)
+    loss = softmax(clip)
+
+    def of(client, own):
+        return two_class_gradient(features, labels, client, own, model, clip)
+
+    exact = [loss.gradient(model, features[c], labels[c], weights[c]) for c in range(3)]
+    mapped = jax.jit(jax.vmap(of))(jnp.arange(3), weights)
+    np.testing.assert_allclose(mapped, jnp.stack(exact), rtol=0, atol=2e-6)
+    alone = jax.jit(of)(jnp.int32(1), weights[1])
+    np.testing.assert_array_equal(alone, mapped[1])
+    for _ in range(5):  # threads take blocks in another order every time
+        np.testing.assert_array_equal(jax.jit(of)(jnp.int32(1), weights[1]), alone)
+
+
+def test_many_rows_of_two_classes_are_read_by_the_kernel(monkeypatch):
+    """Also where a client number is out of range: no memory but the arrays' is read."""
+    rng = np.random.default_rng(5)
+    features = jnp.asarray(rng.normal(size=(2, ROWS, WIDTH)), jnp.float32)
+    labels = jnp.asarray(rng.integers(0, 2, (2, ROWS)), jnp.int32)
+    x0 = jnp.asarray(rng.normal(size=(2, WIDTH)), jnp.float32)
+    problem, plan = Problem(softmax(0.4), penalties.none()), LocalPlan(3, 0, 0.05, linearised=True)
+
+    def text(client):
+        examples = Examples(features, labels, jnp.array([ROWS, 17]), jnp.int32(client))
+        work = jax.jit(lambda: solve(problem, plan, examples, x0, 0.0, 0.7, jnp.float32(0.05), jax.random.key(0))[0])
+        return work.lower().as_text(), work()
+
+    (plain, at_once), _ = text(1), monkeypatch.setattr(local, "KERNEL_ROWS", 1)
+    (native, in_one_pass), (_, beyond) = text(1), text(10**6)
+    assert "fedpdm_two_class_gradient" not in plain
+    assert "fedpdm_two_class_gradient" in native
+    np.testing.assert_allclose(in_one_pass, at_once, rtol=0, atol=1e-6)
+    assert np.isfinite(beyond).all()

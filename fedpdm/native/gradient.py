@@ -1,0 +1,145 @@
+"""The gradient of a softmax loss with two classes over all rows of a client, in one pass at the speed of memory.
+
+With two classes the gradient of an example is a number times its features in the row of class 1, and minus that in the row of
+class 0. So one product with the difference of the two rows of the model gives the number, and each row is read once. Blocks of
+rows are summed one by one, and their sums are added up by the caller in a fixed order: the result does not depend on threads.
+"""
+
+# Numba has its own types, which pyright does not know.
+# pyright: reportArgumentType=false, reportCallIssue=false, reportPrivateImportUsage=false, reportReturnType=false
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numba import cfunc, njit
+
+from fedpdm.native.bridge import (
+    HANDLER,
+    SOURCES,
+    TASK,
+    address_of,
+    begin,
+    buffers,
+    claim,
+    dimension,
+    end,
+    finish,
+    first_result,
+    floats,
+    floats_at,
+    integers,
+    is_question,
+    let_go,
+    name_task,
+    register,
+)
+from fedpdm.native.vectors import add, add_two, dot, dot_two
+
+__all__ = ["two_class_gradient"]
+
+TARGET = "fedpdm_two_class_gradient"
+BLOCK = 4096  # rows that are summed by one thread
+
+
+@njit(error_model="numpy")
+def _pull(score: np.float32, label: int, clip: np.float32, weight: np.float32) -> np.float32:
+    """The derivative of an example's loss in the score of class 1 minus that of class 0, clipped and weighted."""
+    one = np.float32(1.0)
+    if label == 1:
+        return -weight * min(one / (one + np.exp(score)), clip)
+    return weight * min(one / (one + np.exp(-score)), clip)
+
+
+@njit(error_model="numpy")
+def _sum_block(arguments: np.ndarray, results: np.ndarray, block: int) -> None:
+    """The rows of one block; the arguments are those of `two_class_gradient`, the model's difference in place of the model."""
+    features, labels, weights, client, difference, clip = arguments
+    n, rows, registered = dimension(features, 1), dimension(features, 2), dimension(features, 3)
+    which = min(max(integers(client, (1,))[0], 0), registered - 1)  # never read other memory, for any input
+    own, own_labels = floats(features, (registered, rows, n))[which], integers(labels, (registered, rows))[which]
+    each, direction, limit = floats(weights, (rows,)), floats(difference, (n,)), floats(clip, (1,))[0]
+    memory = np.zeros(n, np.float32)
+    total = floats_at(memory.ctypes.data, (n,))  # without an owner, since Numba counts owners
+    row, last = block * BLOCK, min((block + 1) * BLOCK, rows)
+    while row + 2 <= last:
+        first, second = dot_two(direction, own[row], own[row + 1])
+        first = _pull(first, own_labels[row], limit, each[row])
+        second = _pull(second, own_labels[row + 1], limit, each[row + 1])
+        add_two(total, first, own[row], second, own[row + 1])
+        row += 2
+    if row < last:
+        add(total, _pull(dot(direction, own[row]), own_labels[row], limit, each[row]), own[row])
+    floats(results[0], (dimension(results[0], 3), n))[block] = memory
+
+
+_task = address_of(f"{TARGET}_task")
+
+
+@njit
+def _take_part(block: int, own: int) -> None:
+    while True:
+        c = claim(block, own)
+        if c < 0:
+            return
+        arguments, results = buffers(block)
+        _sum_block(arguments, results, c)
+        finish(block)
+        own += own >= 0
+
+
+def _compile(sources: int) -> None:
+    """Compile the kernel, or read it from Numba's cache. Both functions capture `sources`: see `fedpdm.native.bridge`."""
+
+    @cfunc(TASK, cache=True)
+    def help_out(block: int) -> None:
+        if sources > 0:
+            _take_part(block, -1)
+            let_go(block)
+
+    name_task(f"{TARGET}_task", help_out)
+
+    @cfunc(HANDLER, cache=True)
+    def handle(frame: int) -> int:
+        if sources > 0 and not is_question(frame):
+            block = begin(frame, dimension(first_result(frame), 3), _task())
+            _take_part(block, 0)
+            end(block)
+        return 0
+
+    register(TARGET, handle)
+
+
+_compile(SOURCES)
+
+
+def two_class_gradient(
+    features: Array, labels: Array, client: Array, weights: Array, model: Array, clip: Array | float
+) -> Array:
+    """Compute the weighted sum of the gradients of a client's rows, for the softmax loss with gap clipping and two classes.
+
+    Parameters
+    ----------
+    features, labels : Array
+        [clients, rows, n] and [clients, rows] of all clients.
+    client : Array
+        Index of the client.
+    weights : Array
+        [rows] of its rows; padding has weight 0.
+    model : Array
+        [2, n].
+    clip : Array or float
+        Bound on the slope of one example; 1: none.
+
+    Returns
+    -------
+    Array
+        [2, n].
+    """
+    _, rows, n = features.shape
+    shape = jax.ShapeDtypeStruct((-(-rows // BLOCK), 1, n), jnp.float32)
+    numbers = client.astype(jnp.int32)[None], model[1] - model[0], jnp.asarray(clip, jnp.float32)[None]
+    # Each client's call by itself also where clients are mapped: its rows keep all threads busy.
+    call = jax.ffi.ffi_call(TARGET, shape, vmap_method="sequential")
+    total = jnp.sum(call(features, labels, weights, *numbers), axis=(0, 1))
+    return jnp.stack([-total, total])
