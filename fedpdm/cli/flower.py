@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import time
 from datetime import datetime
@@ -51,6 +52,7 @@ def demo(
     _say("Loading fedpdm and Flower.")
     from fedpdm.engines.flower.cohort.demo import run_cohort_demo
     from fedpdm.engines.flower.processes.demo import run_demo
+    from fedpdm.engines.flower.processes.launch import Stopped
 
     try:
         common: dict[str, Any] = {"epsilon": epsilon, "data_dir": data_dir, "say": _say}
@@ -58,8 +60,9 @@ def demo(
             summary = run_cohort_demo(folder, members=cohort, **common)
         else:
             summary = run_demo(folder, nodes=nodes, data=data, rounds=rounds, **common)
-    except KeyboardInterrupt:
-        interrupted("interrupted; everything that was started has been stopped.")
+    except KeyboardInterrupt as stop:
+        number = stop.args[0] if isinstance(stop, Stopped) else signal.SIGINT
+        interrupted("interrupted; everything that was started has been stopped.", 128 + number)
     if as_json:
         print(json.dumps(summary | {"folder": str(folder / "run")}, indent=2))
         return
