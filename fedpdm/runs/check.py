@@ -99,7 +99,7 @@ def check_run(path: Path) -> list[Finding]:
         if (path / name).exists():
             found.append(looked_at(name, lambda name=name: read_sealed(path / name, "see below"), remedy))
     if (path / "ledger.sqlite").exists():
-        found.append(check_ledger(path))
+        found.append(check_ledger(path, "the model can be used; the record of what was spent is lost"))
     known = {finding.file for finding in found if finding.fault}
     for fault in changed_files(path):
         name = fault.partition(" ")[0]
@@ -109,13 +109,15 @@ def check_run(path: Path) -> list[Finding]:
     return found
 
 
-def check_ledger(path: Path) -> Finding:
+def check_ledger(path: Path, remedy: str) -> Finding:
     """Return what is found about the ledger in a folder: its layout, its pages, and the hashes of all entries.
 
     Parameters
     ----------
     path : Path
         The folder of the ledger.
+    remedy : str
+        As in `looked_at`.
 
     Returns
     -------
@@ -126,4 +128,4 @@ def check_ledger(path: Path) -> Finding:
     def look() -> None:
         Ledger(path / "ledger.sqlite").close()
 
-    return looked_at("ledger.sqlite", look, "the budget counts as used up; `fedpdm flower ledger` has what an owner can do")
+    return looked_at("ledger.sqlite", look, remedy)
