@@ -320,8 +320,9 @@ def _print_history(report: dict[str, Any]) -> None:
         most = "" if job["epsilon_most"] is None else f" of at most {job['epsilon_most']:.4g}"
         held = job["algorithm"] or ("approved" if job["approved"] else "not held here")
         last = "" if job["last_round"] is None else f"; last in round {job['last_round'] + 1}"
+        spent = "nobody knows what was" if job["epsilon_spent"] is None else f"epsilon = {job['epsilon_spent']:.4g}{most}"
         print(
-            f"Job {job['job']} ({held}): epsilon = {job['epsilon_spent']:.4g}{most} spent, {job['messages']} messages, "
+            f"Job {job['job']} ({held}): {spent} spent, {job['messages']} messages, "
             f"{job['accepted']} of them known to be used, {job['evaluations']} evaluations{last}."
         )
         if beyond := job["rows_beyond_slots"]:
