@@ -98,8 +98,8 @@ import fedpdm.engines.flower.processes.demo as demo
 from fedpdm.engines.flower.processes.launch import leave_on_sigterm
 def run_demo(*_, **__):
     leave_on_sigterm()
-    print("ready", flush=True)
     try:
+        print("ready", flush=True)
         time.sleep(600)
     finally:
         while os.isatty(1):
