@@ -5,7 +5,16 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Roster", "roster", "cohort_roster", "cohort_table", "deal_cohorts", "cohorts_per_round", "fair_share"]
+__all__ = [
+    "Roster",
+    "roster",
+    "cohort_roster",
+    "cohort_table",
+    "deal_cohorts",
+    "cohorts_per_round",
+    "fair_share",
+    "largest_cohort",
+]
 
 COHORT_STREAM = 2**31  # no round has this number
 
@@ -113,6 +122,29 @@ def deal_cohorts(order: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     widest = max(len(part) for part in parts)
     table = np.stack([np.pad(part, (0, widest - len(part)), constant_values=part[0]) for part in parts])
     return table.astype(np.int32), np.stack([np.arange(widest) < len(part) for part in parts])
+
+
+def largest_cohort(clients: int, size: int, fixed: bool) -> int:
+    """Return the most members that a cohort of at least `size` can have.
+
+    Parameters
+    ----------
+    clients, size : int
+        Number of clients, and the fewest members of a cohort.
+    fixed : bool
+        Whether cohorts stay as they are. New ones are made of the clients that are there, whose number nobody knows before.
+
+    Returns
+    -------
+    int
+        The number of members.
+
+    Examples
+    --------
+    >>> largest_cohort(19, 10, fixed=True), largest_cohort(20, 10, fixed=True), largest_cohort(20, 10, fixed=False)
+    (19, 10, 19)
+    """
+    return math.ceil(clients / max(1, clients // size)) if fixed else min(clients, 2 * size - 1)
 
 
 def cohort_table(clients: int, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,9 @@ from fedpdm.errors import UserError
 
 __all__ = ["check_command"]
 
+RUN_FILES = ("manifest.json", "summary.json", "SHA256SUMS", "model.safetensors")  # any of them may be the one that is missing
+STATE_FILES = ("state.sqlite", "ledger.sqlite", "identity.key")
+
 
 def check_command(
     folder: Annotated[Path, typer.Argument(metavar="RUN|STATE", help="A run folder, or the state folder of a Flower client.")],
@@ -22,11 +25,11 @@ def check_command(
       fedpdm check runs/mine
       fedpdm check /var/lib/fedpdm/client-0
     """
-    if (folder / "manifest.json").exists():
+    if any((folder / name).exists() for name in RUN_FILES):
         from fedpdm.runs.check import check_run
 
         found = check_run(folder)
-    elif (folder / "state.sqlite").exists():
+    elif any((folder / name).exists() for name in STATE_FILES):
         from fedpdm.engines.flower.client.check import check_state
 
         found = check_state(folder)

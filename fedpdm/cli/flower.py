@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import time
 from datetime import datetime
@@ -51,6 +52,7 @@ def demo(
     _say("Loading fedpdm and Flower.")
     from fedpdm.engines.flower.cohort.demo import run_cohort_demo
     from fedpdm.engines.flower.processes.demo import run_demo
+    from fedpdm.engines.flower.processes.launch import Stopped
 
     try:
         common: dict[str, Any] = {"epsilon": epsilon, "data_dir": data_dir, "say": _say}
@@ -58,8 +60,9 @@ def demo(
             summary = run_cohort_demo(folder, members=cohort, **common)
         else:
             summary = run_demo(folder, nodes=nodes, data=data, rounds=rounds, **common)
-    except KeyboardInterrupt:
-        interrupted("interrupted; everything that was started has been stopped.")
+    except KeyboardInterrupt as stop:
+        number = stop.args[0] if isinstance(stop, Stopped) else signal.SIGINT
+        interrupted("interrupted; everything that was started has been stopped.", 128 + number)
     if as_json:
         print(json.dumps(summary | {"folder": str(folder / "run")}, indent=2))
         return
@@ -317,8 +320,9 @@ def _print_history(report: dict[str, Any]) -> None:
         most = "" if job["epsilon_most"] is None else f" of at most {job['epsilon_most']:.4g}"
         held = job["algorithm"] or ("approved" if job["approved"] else "not held here")
         last = "" if job["last_round"] is None else f"; last in round {job['last_round'] + 1}"
+        spent = "nobody knows what was" if job["epsilon_spent"] is None else f"epsilon = {job['epsilon_spent']:.4g}{most}"
         print(
-            f"Job {job['job']} ({held}): epsilon = {job['epsilon_spent']:.4g}{most} spent, {job['messages']} messages, "
+            f"Job {job['job']} ({held}): {spent} spent, {job['messages']} messages, "
             f"{job['accepted']} of them known to be used, {job['evaluations']} evaluations{last}."
         )
         if beyond := job["rows_beyond_slots"]:

@@ -13,8 +13,8 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells count
 _words = ["interrupted."]  # the last ones are those of the work that is under way
 
 
-def interrupted(words: str) -> NoReturn:
-    """Say so in one line, and end with code 130.
+def interrupted(words: str, code: int = INTERRUPTED) -> NoReturn:
+    """Say so in one line, and end with code 130, or with that of another signal.
 
     The process ends at once, without Python's own clean-up. The clean-up frees memory of kernels that threads of JAX may still
     run: one interrupt in five ended in a crash. Nothing is lost, as all files are written in one step.
@@ -23,6 +23,8 @@ def interrupted(words: str) -> NoReturn:
     ----------
     words : str
         What the line says after the program's name.
+    code : int
+        128 and the signal's number, as shells count.
 
     Returns
     -------
@@ -33,7 +35,7 @@ def interrupted(words: str) -> NoReturn:
         sys.stdout.flush()
     with suppress(OSError):  # the terminal was closed
         os.write(2, f"\nfedpdm: {words}\n".encode())
-    os._exit(INTERRUPTED)
+    os._exit(code)
 
 
 @contextmanager

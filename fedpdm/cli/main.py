@@ -13,6 +13,7 @@ from fedpdm.cache import remember_compilations
 from fedpdm.choices import COMMANDS
 from fedpdm.choices.registry import at_fault
 from fedpdm.cli.interrupt import heed_interrupts, interrupted
+from fedpdm.cli.terminal import outlive_the_terminal
 from fedpdm.errors import UserError
 from fedpdm.version import __version__
 
@@ -67,6 +68,7 @@ def main() -> None:
     """Run the command; a user's mistake ends in one line and exit code 2 (docs/command-line.md lists all codes)."""
     remember_compilations()
     heed_interrupts()
+    outlive_the_terminal()
     try:
         sys.exit(app(prog_name="fedpdm", standalone_mode=False))
     except UserError as error:
@@ -75,7 +77,8 @@ def main() -> None:
     except UsageError as error:
         message = error.format_message()  # that of a group without a command is its whole help
         more = f" {_usage(error.ctx)} See `{error.ctx.command_path} --help`." if error.ctx else ""
-        print(message if "\n" in message else f"fedpdm: {message.rstrip('.')}.{more}", file=sys.stderr)
+        end = "" if message.endswith((".", "?")) else "."
+        print(message if "\n" in message else f"fedpdm: {message}{end}{more}", file=sys.stderr)
         sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         interrupted("interrupted.")

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from fedpdm.data.limits import require_columns
 from fedpdm.data.values import PLAIN
 from fedpdm.errors import DataError
 
@@ -51,6 +52,7 @@ def number_names(path: Path) -> NumberNames:
     try:
         frame = pl.scan_csv(path, infer_schema=False, separator=_separator(first.decode("utf-8-sig")))
         header = frame.collect_schema().names()
+        require_columns(len(header))
         checked = frame.select(numbers, plain).collect(engine="streaming").row(0)
     except (UnicodeDecodeError, pl.exceptions.PolarsError):
         return NumberNames((), frozenset(), ())  # another encoding, or lines of unequal length

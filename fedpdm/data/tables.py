@@ -24,7 +24,7 @@ import numpy as np
 
 from fedpdm.data.csv_files import number_names, read_csv, read_numbers
 from fedpdm.data.images import holds_pixels, read_folder
-from fedpdm.data.limits import libsvm_bytes, npz_bytes, parquet_bytes, require_memory
+from fedpdm.data.limits import BYTES, libsvm_shape, npz_bytes, npz_width, parquet_bytes, require_columns, require_memory
 from fedpdm.data.values import column_from
 from fedpdm.errors import DataError, require_extra
 
@@ -167,6 +167,7 @@ def read_table(path: Path | str) -> Table:
         require_extra("sklearn", "sklearn", "A LibSVM file")
     try:
         columns, again = FORMATS[ending](path)
+        require_columns(len(columns))
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
     except Exception as error:  # any error of a parser means that the file is broken
@@ -247,7 +248,8 @@ def _counts(lengths: Mapping[str, int]) -> str:
 def _read_csv(path: Path) -> Read:
     """Read the words first: while polars reads, the file is in memory too, and words alone leave more room beside it."""
     numbers, plain, header = number_names(path)
-    others = [name for name in header if name not in numbers]
+    known = set(numbers)
+    others = [name for name in header if name not in known]
     words = {key: column_from(values, key) for key, values in read_csv(path, others)} if others or not header else {}
     columns = words | read_numbers(path, numbers)
     order = {name.strip(): place for place, name in enumerate(header)}
@@ -269,6 +271,7 @@ def _read_parquet(path: Path) -> Read:
 
 
 def _read_npz(path: Path) -> Read:
+    require_columns(npz_width(path))
     require_memory(npz_bytes(path))
     with np.load(path, allow_pickle=False) as archive:
         return {key: column_from(values, key) for key, values in npz_columns(archive).items()}, {}
@@ -314,11 +317,13 @@ def _read_libsvm(path: Path) -> Read:
     """Return columns "label" and x1, x2, ... as the file numbers them."""
     from sklearn.datasets import load_svmlight_file
 
-    require_memory(libsvm_bytes(path))
+    rows, columns = libsvm_shape(path)
+    require_columns(columns)
+    require_memory(rows * columns * BYTES)
     from_one: Any = False  # scikit-learn declares a string here
     features, labels, *_ = load_svmlight_file(str(path), zero_based=from_one)
-    columns = {f"x{index + 1}": column for index, column in enumerate(np.asarray(features.todense()).T)}
-    return {key: column_from(np.asarray(values).ravel(), key) for key, values in {"label": labels, **columns}.items()}, {}
+    read = {f"x{index + 1}": column for index, column in enumerate(np.asarray(features.todense()).T)}
+    return {key: column_from(np.asarray(values).ravel(), key) for key, values in {"label": labels, **read}.items()}, {}
 
 
 def _read_sklearn(name: str) -> Table:

@@ -35,8 +35,8 @@ class Sharing(NamedTuple):
 
     Attributes
     ----------
-    cohort, budget
-        The cohort, and whether the budget is for the "sum" or for a member's "own-share".
+    cohort, largest, budget
+        The cohort, the most members that one can have, and whether the budget is for the "sum" or for a member's "own-share".
     dimension, sizes
         Coordinates of a contribution, and the public sizes of all clients.
     bits, scale
@@ -48,6 +48,7 @@ class Sharing(NamedTuple):
     """
 
     cohort: Cohort
+    largest: int
     budget: str
     dimension: int
     sizes: np.ndarray
@@ -247,7 +248,7 @@ def share_noise(
     if sharing.scale:
         lattice = Lattice(sharing.scale, sharing.bits)
     else:
-        lattice = choose_lattice(sharing.bits, reach, sum_z, first, dimension, cohort)
+        lattice = choose_lattice(sharing.bits, reach, sum_z, first, dimension, cohort, sharing.largest)
     sigma = float(share_sigma(sum_z, first, dimension, cohort.honest, lattice.scale))
     if sigma * lattice.scale < LEAST_STEPS:
         raise ConfigError(

@@ -283,7 +283,7 @@ def wrap_deviations(reach: float, sigma: float, dimension: int, members: int, la
 
 
 def choose_lattice(
-    bits: int, reach: float, noise_multiplier: float, sensitivity: float, dimension: int, cohort: Cohort
+    bits: int, reach: float, noise_multiplier: float, sensitivity: float, dimension: int, cohort: Cohort, largest: int
 ) -> Lattice:
     """Return the finest lattice on which a sum of `bits` bits does not wrap; S is a power of two of at most 2^24.
 
@@ -297,6 +297,8 @@ def choose_lattice(
         Of one sum, for the largest noise of all rounds.
     cohort
         The members that share it.
+    largest
+        The most members of a sum: clients that fill no cohort of their own join the others.
 
     Returns
     -------
@@ -308,10 +310,10 @@ def choose_lattice(
     for power in range(24, -1, -1):
         lattice = Lattice(2**power, bits)
         sigma = float(share_sigma(noise_multiplier, sensitivity, dimension, cohort.honest, lattice.scale))
-        room = wrap_deviations(reach, sigma, dimension, cohort.members, lattice)
+        room = wrap_deviations(reach, sigma, dimension, largest, lattice)
         if room >= HEADROOM and sigma * lattice.scale >= LEAST_STEPS:
             return lattice
     raise ConfigError(
-        f"No lattice keeps a sum of cohorts.size={cohort.members} members within cohorts.bits={bits} bits: raise cohorts.bits "
-        f"(up to {MOST_BITS})."
+        f"No lattice keeps a sum of {largest} members (cohorts.size={cohort.members}) within cohorts.bits={bits} bits: raise "
+        f"cohorts.bits (up to {MOST_BITS})."
     )

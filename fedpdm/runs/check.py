@@ -70,7 +70,8 @@ def check_run(path: Path) -> list[Finding]:
     """
     folder = RunFolder(path)
     over = folder.summary_path.is_file()
-    again = "the run is over, and its other files can be used" if over else "start a new run; nothing can be resumed"
+    backup = "take it from a backup: until then predict, export and report refuse the run"
+    again = backup if over else "start a new run; nothing can be resumed"
     retrain = "the run cannot be resumed with it: remove it, and `fedpdm run --resume` trains from the first round"
     found = [looked_at("manifest.json", folder.config, again)]
     if folder.schema_path.exists():
@@ -78,7 +79,7 @@ def check_run(path: Path) -> list[Finding]:
             looked_at("schema.toml", lambda: read_schema(folder.schema_path), "copy the schema that the run was given")
         )
     if folder.metrics_path.exists():
-        found.append(looked_at("metrics.jsonl", folder.rows, "the model can be used; curves of the report are lost"))
+        found.append(looked_at("metrics.jsonl", folder.rows, backup if over else "curves of the report are lost"))
     if folder.checkpoint_path.exists():
         found.append(
             looked_at("checkpoint.safetensors", lambda: read_arrays(folder.checkpoint_path, "see below", False), retrain)
@@ -88,9 +89,9 @@ def check_run(path: Path) -> list[Finding]:
             looked_at("model.safetensors", lambda: read_models(path), "train again with the settings of manifest.json")
         )
     if folder.clients_path.exists():
-        found.append(looked_at("clients.json", lambda: read_json(folder.clients_path, "see below"), "the model can be used"))
+        found.append(looked_at("clients.json", lambda: read_json(folder.clients_path, "see below"), backup))
     if over:
-        found.append(looked_at("summary.json", lambda: json.loads(folder.summary_path.read_bytes()), "the model can be used"))
+        found.append(looked_at("summary.json", lambda: json.loads(folder.summary_path.read_bytes()), backup))
         if not (path / SUMS).is_file():
             found.append(
                 Finding(SUMS, "it is missing: the run is of an earlier release", "nobody can tell whether files changed")
@@ -99,7 +100,7 @@ def check_run(path: Path) -> list[Finding]:
         if (path / name).exists():
             found.append(looked_at(name, lambda name=name: read_sealed(path / name, "see below"), remedy))
     if (path / "ledger.sqlite").exists():
-        found.append(check_ledger(path))
+        found.append(check_ledger(path, "the model can be used; the record of what was spent is lost"))
     known = {finding.file for finding in found if finding.fault}
     for fault in changed_files(path):
         name = fault.partition(" ")[0]
@@ -109,13 +110,15 @@ def check_run(path: Path) -> list[Finding]:
     return found
 
 
-def check_ledger(path: Path) -> Finding:
+def check_ledger(path: Path, remedy: str) -> Finding:
     """Return what is found about the ledger in a folder: its layout, its pages, and the hashes of all entries.
 
     Parameters
     ----------
     path : Path
         The folder of the ledger.
+    remedy : str
+        As in `looked_at`.
 
     Returns
     -------
@@ -126,4 +129,4 @@ def check_ledger(path: Path) -> Finding:
     def look() -> None:
         Ledger(path / "ledger.sqlite").close()
 
-    return looked_at("ledger.sqlite", look, "the budget counts as used up; `fedpdm flower ledger` has what an owner can do")
+    return looked_at("ledger.sqlite", look, remedy)

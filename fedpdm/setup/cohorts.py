@@ -5,12 +5,12 @@ import numpy as np
 from fedpdm.choices import ALGORITHMS
 from fedpdm.config import Config
 from fedpdm.errors import ConfigError
-from fedpdm.participation import cohorts_per_round, fair_share
+from fedpdm.participation import cohorts_per_round, fair_share, largest_cohort
 from fedpdm.privacy.shared_noise import Sharing
 from fedpdm.privacy.sums import Cohort, make_cohort
 from fedpdm.setup.budget import releases_first
 
-__all__ = ["SEVERAL", "cohort_of", "cohorts_in_a_round", "even_share", "require_client_unit", "sharing_of"]
+__all__ = ["SEVERAL", "cohort_of", "cohorts_in_a_round", "even_share", "most_members", "require_client_unit", "sharing_of"]
 
 SEVERAL = 3  # cohorts in a round, of which one can be held against the others
 
@@ -52,6 +52,24 @@ def cohort_of(config: Config, clients: int) -> Cohort:
     if size > clients:
         raise ConfigError(f"cohorts.size={size} is more than the {clients} clients: lower it, or set 0 for all of them.")
     return make_cohort(size, c.colluding, c.dropouts)
+
+
+def most_members(config: Config, cohort: Cohort) -> int:
+    """Return the most members that a sum of these settings can have.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+    cohort : Cohort
+        Their cohort.
+
+    Returns
+    -------
+    int
+        The number of members.
+    """
+    return largest_cohort(config.data.clients, cohort.members, config.cohorts.members == "fixed")
 
 
 def require_client_unit(config: Config) -> None:
@@ -156,4 +174,4 @@ def sharing_of(config: Config, sizes: np.ndarray, dimension: int, mode: str) -> 
         )
     whole = config.privacy.unit == "client"
     counted = np.ones(len(sizes)) if whole else np.asarray(sizes)  # sizes are a client's own affair where it is the unit
-    return Sharing(cohort, c.budget, dimension, counted, c.bits, c.scale, c.reach, whole)
+    return Sharing(cohort, most_members(config, cohort), c.budget, dimension, counted, c.bits, c.scale, c.reach, whole)

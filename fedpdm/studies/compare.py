@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedpdm.choices import ALGORITHMS, METRICS
+from fedpdm.choices import AGGREGATES, ALGORITHMS, METRICS
 from fedpdm.config import Config, load_config
 from fedpdm.data.schema import read_schema
 from fedpdm.errors import ConfigError
@@ -182,7 +182,10 @@ def _row(name: str, config: Config, results: Sequence[Result], keys: Sequence[st
             row[key] = round(float(np.mean(found)), 5) if found else None
         for key in ("uplink_bytes", "downlink_bytes"):
             row[key] = round(float(np.mean([r[key][-1] for r in kept])))
-    return row | {"penalty": f"{config.problem.penalty} by {config.problem.penalty_by}"} | _privacy(config)
+    row |= {"penalty": f"{config.problem.penalty} by {config.problem.penalty_by}"} | _privacy(config)
+    if config.attack.kind != "none":
+        row |= {"attackers": config.attack.clients, "attack": config.attack.kind, "aggregate": config.algorithm.aggregate}
+    return row
 
 
 def _privacy(config: Config) -> dict[str, Any]:
@@ -202,7 +205,7 @@ def _unit(config: Config) -> str:
 
 
 def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Format a comparison as a text table; the last line states the guarantee.
+    """Format a comparison as a text table; the last lines state the guarantee, and who attacked.
 
     Parameters
     ----------
@@ -238,6 +241,10 @@ def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
         lines.append(
             f"epsilon = {first['epsilon']:g} at delta = {first['delta']:g} ({first['relation']} of {first['unit']}){worth}"
         )
+    if "attackers" in first:
+        by = AGGREGATES.row(first["aggregate"]).title
+        who = f"{first['attackers']} of the clients were simulated attackers ({first['attack']})"
+        lines.append(f"{who}; the server combined messages by the {by}")
     return lines
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedpdm.data.limits import libsvm_bytes, npz_bytes, parquet_bytes
+from fedpdm.data.limits import MOST_COLUMNS, libsvm_shape, npz_bytes, npz_width, parquet_bytes
 from fedpdm.data.tables import read_table
 from fedpdm.errors import DataError
 
@@ -59,11 +59,30 @@ def test_a_parquet_file_of_one_long_word(tmp_path):
 def test_a_libsvm_file_of_two_lines(tmp_path):
     path = tmp_path / "wide.svm"
     path.write_text("1 1:0.5 900000000:1\n0 2:0.5 # 7:comment\n")
-    assert libsvm_bytes(path) == 2 * 900_000_001 * 8
+    assert libsvm_shape(path) == (2, 900_000_001)
+    refuse_columns(path, 900_000_001)
+    path.write_text(f"1 1:0.5 {MOST_COLUMNS - 1}:1\n" * 50)
     refuse(path)
     path.write_text(f"1 {'9' * 40}:1\n")
     with pytest.raises(DataError, match="is no number of a column"):
         read_table(path)
+
+
+def refuse_columns(path, count):
+    with pytest.raises(DataError, match=f"it has {count} columns, and a table has at most {MOST_COLUMNS}"):
+        read_table(path)
+
+
+def test_few_rows_with_millions_of_columns_are_refused_although_they_would_fit(tmp_path, monkeypatch):
+    """Columns cost time and memory of their own: 24 bytes of LibSVM took 6 GB and an hour under a limit of 2 GB."""
+    monkeypatch.setenv("FEDPDM_MEMORY", "100")
+    (tmp_path / "wide.svm").write_text("1 1:1 50000000:1\n0 2:1\n")
+    refuse_columns(tmp_path / "wide.svm", 50_000_001)
+    np.savez_compressed(tmp_path / "wide.npz", x=np.zeros((1, 300_000), np.int8), label=np.zeros(1), image=np.zeros((1, 9, 9)))
+    assert npz_width(tmp_path / "wide.npz") == 300_002
+    refuse_columns(tmp_path / "wide.npz", 300_002)
+    (tmp_path / "wide.csv").write_text(",".join(map(str, range(200_001))) + "\n" + "1," * 200_000 + "1\n")
+    refuse_columns(tmp_path / "wide.csv", 200_001)
 
 
 def test_tables_of_every_day_are_read_and_a_wrong_limit_is_named(tmp_path, monkeypatch):

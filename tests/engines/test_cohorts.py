@@ -17,6 +17,7 @@ from fedpdm.errors import ConfigError
 from fedpdm.participation import cohort_roster, cohort_table
 from fedpdm.privacy.mechanism import Release
 from fedpdm.privacy.sharing import from_words
+from fedpdm.privacy.sums import HEADROOM, wrap_deviations
 from fedpdm.rounds import client_key, client_round, cohort_round, solve_locally
 from fedpdm.runs.simulated_ledger import SimulatedLedger
 from fedpdm.setup.build import build_setup
@@ -61,6 +62,22 @@ def federation(clients=8, sizes=None, features=6, seed=0):
 
 def settings(*more):
     return resolve(load_config("plain", [*BASE, *more]))
+
+
+@pytest.mark.parametrize(
+    ("clients", "members", "widest"), [(19, "fixed", 19), (20, "fixed", 10), (20, "new", 19), (29, "fixed", 15)]
+)
+def test_the_largest_cohort_has_the_room_that_is_promised_before_a_coordinate_wraps(clients, members, widest):
+    """For every number of bits: the lattice is a power of two, so some of them leave hardly more than the promise."""
+    name = ("algorithm.name=fedavg", "algorithm.server_rule=participants") if members == "new" else ()
+    data, rooms = federation(clients), []
+    for bits in range(18, 28):
+        more = (f"data.clients={clients}", "cohorts.size=10", f"cohorts.bits={bits}", f"cohorts.members={members}", *name)
+        config = settings(*more)
+        _, plan = build_setup(config, data)
+        reach = config.cohorts.reach * config.local.step_size * plan.clip  # of one linearised step
+        rooms.append(wrap_deviations(reach, plan.shared.share_sigma, 12, widest, plan.shared.lattice))
+    assert min(rooms) >= HEADROOM
 
 
 def test_a_sum_is_the_weighted_mean_of_the_members_solutions_to_the_last_lattice_step():

@@ -232,6 +232,7 @@ def test_the_command_and_the_status_say_what_is_wrong_and_what_was_decided(folde
     policy.write_text("[budget]\nepsilon = 1.0\ndelta = 1e-5\n")
     (folder.state / LEDGER).unlink()
     assert "missing" in client_status(folder.state)["trouble"]
+    assert {job["epsilon_spent"] for job in client_status(folder.state)["jobs"]} == {None}  # not 0
     command = ["flower", "budget", "accept", str(folder.state), "--policy", str(policy), "--data-path", str(folder.source.path)]
     result = CliRunner().invoke(app, [*command, "--reason", "moved by hand", "--spent", "0.7"])
     assert result.exit_code == 0, result.output

@@ -115,12 +115,12 @@ def test_sums_of_words_are_exact_modulo_a_power_of_two(bits):
 
 def test_the_lattice_that_is_chosen_leaves_room_and_a_finer_one_does_not():
     cohort = Cohort(100, 10, 10)
-    lattice = choose_lattice(24, 1.0, 25.0, 0.01, 7850, cohort)
+    lattice = choose_lattice(24, 1.0, 25.0, 0.01, 7850, cohort, 100)
     for chosen, fits in ((lattice, True), (lattice._replace(scale=2 * lattice.scale), False)):
         sigma = share_sigma(25.0, 0.01, 7850, cohort.honest, chosen.scale)
         assert (wrap_deviations(1.0, sigma, 7850, 100, chosen) >= 8) == fits
     with pytest.raises(ConfigError, match=r"raise cohorts\.bits"):
-        choose_lattice(6, 1.0, 25.0, 0.01, 7850, cohort)
+        choose_lattice(6, 1.0, 25.0, 0.01, 7850, cohort, 100)
 
 
 def release(key=0, examples=10.0):

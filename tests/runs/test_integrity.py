@@ -16,7 +16,7 @@ from fedpdm.errors import UserError
 from fedpdm.runs.check import check_run
 from fedpdm.runs.folder import RunFolder, atomic_write
 from fedpdm.runs.integrity import read_sealed, sealed
-from fedpdm.runs.saved import plain_cell
+from fedpdm.runs.saved import load_model, plain_cell
 from fedpdm.runs.train import train
 
 SETTINGS = ["data.clients=4", "data.partition=iid", "data.label=sick", "data.features=raw", "data.basis=none"]
@@ -115,6 +115,19 @@ def test_every_damage_is_one_line_or_changes_nothing(file, run, tmp_path):
                 assert said == whole[command][0], (kind, command)
         if file != "ledger.sqlite":  # a database has bytes that mean nothing; its entries have hashes
             assert any(finding.fault for finding in check_run(copy)), kind
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "metrics.jsonl", "clients.json", "summary.json"])
+def test_the_check_calls_no_run_usable_that_predict_refuses(file, run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    (folder / file).write_bytes(b"{")
+    with pytest.raises(UserError):
+        load_model(folder)
+    (found,) = [finding for finding in check_run(folder) if finding.fault]
+    assert found.file == file
+    assert "can be used" not in found.remedy
+    assert "take it from a backup" in found.remedy
 
 
 def test_a_sealed_table_is_whole_or_refused(tmp_path):

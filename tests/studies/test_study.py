@@ -66,6 +66,15 @@ def test_algorithms_are_compared_on_a_number_and_on_a_time(tmp_path):
     assert "Concordance" in table_lines(times.rows)[0]
 
 
+def test_a_comparison_with_attackers_says_who_attacked_and_what_stood_against_them(tmp_path):
+    digits = ["data.name=digits", "data.clients=6", "rounds.participants=6", "rounds.total=1", "local.steps=1"]
+    attacked = ["attack.kind=sign-flip", "attack.clients=2", "algorithm.aggregate=median"]
+    found = compare("plain", ["fedavg"], 1, tmp_path, [*digits, *attacked], show_progress=False)
+    said = "2 of the clients were simulated attackers (sign-flip); the server combined messages by the "
+    assert table_lines(found.rows)[-1].startswith(said)
+    assert "2,sign-flip,median" in (tmp_path / "compare.csv").read_text()
+
+
 def test_what_the_user_says_about_measuring_counts():
     own = comparison_configs("plain", ["fedavg"], [*SMALL, "rounds.total=100"])["fedavg"].metrics
     assert (own.evaluate_every, own.diagnose_every) == (5, 100)

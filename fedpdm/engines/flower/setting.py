@@ -13,6 +13,7 @@ from fedpdm.rounds import Setup
 from fedpdm.setup.budget import releases_first
 from fedpdm.setup.build import Crowd, loss_factory, plain_setup, with_sound_mechanism
 from fedpdm.setup.class_weights import weighted_loss
+from fedpdm.setup.cohorts import most_members
 
 __all__ = ["check_bounds", "deployed_setup"]
 
@@ -149,10 +150,11 @@ def deployed_setup(
         crowd = Crowd(np.full(config.data.clients, float(examples)), dimension)
         setup, plan = with_sound_mechanism(config, setup, examples, make_loss, crowd if dimension else None)
         if plan.shared is not None and first is not None:
-            size, bound, bits = first.size, first.bound / examples, config.cohorts.bits
-            lattice = choose_lattice(bits, first.bound, plan.standard_multiplier, bound, size, plan.shared.cohort)
+            size, bound, cohort = first.size, first.bound / examples, plan.shared.cohort
+            noise, largest = (plan.standard_multiplier, bound, size), most_members(config, cohort)
+            lattice = choose_lattice(config.cohorts.bits, first.bound, *noise, cohort, largest)
             steps = bound * lattice.scale / 2  # that of the members' agreement is at least half as fine
-            z = own_share_multiplier(plan.standard_multiplier, size, plan.shared.cohort.honest, steps)
+            z = own_share_multiplier(plan.standard_multiplier, size, cohort.honest, steps)
             plan = plan._replace(shared=plan.shared.with_own_release(z, plan.delta, plan.relation))
         return setup, plan._replace(unit=unit)
     return setup, None

@@ -14,6 +14,7 @@ from fedpdm.privacy.shared_noise import SharedNoise
 from fedpdm.privacy.sums import Cohort, Lattice, choose_lattice, share_sigma
 from fedpdm.rounds import Setup, Solved, client_key
 from fedpdm.secure_sums.terms import Terms
+from fedpdm.setup.cohorts import most_members
 
 __all__ = ["Agreement", "FirstSum", "SLACK", "agree_on", "public_work"]
 
@@ -149,7 +150,8 @@ def _first_sum(job: Job, plan: Plan, cohort: Cohort) -> FirstSum | None:
         raise Refused("settings", f"A second moment of {job.slots} slots is beyond exact noise: lower --slots.")
     bound = release.bound / job.slots * (1 + SLACK)
     z = plan.standard_multiplier
-    lattice = choose_lattice(job.config.cohorts.bits, release.bound, z, bound, release.size, cohort)
+    largest = most_members(job.config, cohort)
+    lattice = choose_lattice(job.config.cohorts.bits, release.bound, z, bound, release.size, cohort, largest)
     return FirstSum(release, bound, z, lattice)
 
 

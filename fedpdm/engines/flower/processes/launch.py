@@ -19,7 +19,7 @@ from fedpdm.engines.flower.processes.keys import Certificates, make_certificates
 from fedpdm.engines.flower.processes.watch import marked
 from fedpdm.errors import UserError
 
-__all__ = ["QUIET", "LocalFederation", "leave_on_sigterm"]
+__all__ = ["QUIET", "LocalFederation", "Stopped", "leave_on_sigterm"]
 
 # Flower sends no telemetry, looks for no updates, and installs no dependencies of an app; Ray sends no telemetry.
 QUIET = {
@@ -35,11 +35,15 @@ COMMAND_SECONDS = 600.0  # of Flower's own commands: seconds on a quiet machine,
 REVIVE_SECONDS = 5.0  # between two starts of a node that keeps ending
 
 
-def leave_on_sigterm() -> None:
-    """Let SIGTERM end this process like an interrupt from the keyboard: it first stops everything that it started."""
+class Stopped(KeyboardInterrupt):
+    """A signal asks this process to end; its only argument is the signal's number."""
 
-    def leave(*_: object) -> None:
-        raise KeyboardInterrupt
+
+def leave_on_sigterm() -> None:
+    """Let SIGTERM and SIGHUP end this process as an interrupt from the keyboard does: it first stops what it started."""
+
+    def leave(number: int, _: object) -> None:
+        raise Stopped(number)
 
     signal.signal(signal.SIGTERM, leave)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` asks to go on when the terminal is closed

@@ -48,7 +48,10 @@ def client_status(folder: Path) -> dict[str, Any]:
         "budget": budget,
         "trouble": trouble,  # why the budget counts as used up, if it does; the seal is not compared
         "words": [{"at": at, "reason": reason} for at, reason in words],
-        "jobs": [_job(folder, job, messages, spends, budget) for job in dict.fromkeys(named)],
+        "jobs": [
+            _job(folder, job, messages, spends, budget) | ({"epsilon_spent": None} if trouble else {})  # nobody knows it
+            for job in dict.fromkeys(named)
+        ],
         "last_message": messages[-1]._asdict() if messages else None,
         "today": today,
         "refusals": refusals,
