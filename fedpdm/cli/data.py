@@ -67,7 +67,9 @@ def basis(
     from fedpdm.data.basis_files import keep_public_rows, public_rows
     from fedpdm.data.schema import read_schema
 
-    found = public_rows(rows, read_schema(schema) if schema else None)
+    found, notes = public_rows(rows, read_schema(schema) if schema else None)
+    for note in notes:
+        print(note, file=sys.stderr)
     print(f"data.basis={keep_public_rows(found)}")
     print(f"{len(found)} public rows of {found.shape[1]} columns are in the cache.", file=sys.stderr)
 
