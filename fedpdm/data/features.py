@@ -245,6 +245,11 @@ def _whole_basis(name: str, feature_names: tuple[str, ...], options: FeatureOpti
 
     def computed() -> Basis:
         if options["basis"] in DRAWINGS:
+            if not feature_names[0].startswith("pixel "):
+                raise ConfigError(
+                    f"data.basis={options['basis']} is drawn for images, and this table's columns are no pixels: use none, "
+                    "private, or a file of public rows (docs/features.md)."
+                )
             rows = drawn_rows(options["basis"], *image_shape(feature_names))
         else:
             rows = read_public_rows(options["basis"], len(feature_names))

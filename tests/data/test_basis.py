@@ -205,3 +205,9 @@ def test_a_saved_model_has_the_basis_that_it_was_trained_with(digits, tmp_path, 
     job = job_from("private-mapped", given, slots=None)
     assert is_pinned(job.config.data.basis)
     assert job.config.data.basis != model.config.data.basis, "a job has the rows of the file as it is now"
+
+
+def test_drawings_are_for_images_alone():
+    chosen = make_map("piecewise", ["age", "pay", "bias"], FeatureOptions(basis="shapes", basis_size=5))
+    with pytest.raises(ConfigError, match=r"data\.basis=shapes is drawn for images"):
+        chosen.rows(np.ones((2, 3), np.float32), ["age", "pay", "bias"])
