@@ -55,8 +55,8 @@ def data_info(name: str, data_dir: DataDirOption = None) -> None:
 
 @data_app.command("basis")
 def basis(
-    rows: Annotated[Path, typer.Argument(help="A public table, images in the IDX format, or an .npz file with `features`.")],
-    schema: Annotated[Path | None, typer.Option(help="The schema of the table.")] = None,
+    rows: Annotated[Path, typer.Argument(help="A public table, images (a folder, or IDX), or an .npz file with `features`.")],
+    schema: Annotated[Path | None, typer.Option(help="The schema of a table or a folder.")] = None,
 ) -> None:
     """Store public rows for data.basis under their digest, by which settings and jobs name them.
 
