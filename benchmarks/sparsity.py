@@ -26,12 +26,13 @@ from fedpdm.config import Config, load_config
 from fedpdm.data.basis import drawn_rows
 from fedpdm.data.datasets import load_dataset, with_bias
 from fedpdm.data.federation import Federation, make_federation
+from fedpdm.data.names import column_of
 from fedpdm.data.partition import labels_per_client
 from fedpdm.data.prepare import build_federation, prepare, prepare_rows
 from fedpdm.data.rows import input_names
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.problem.refit import second_moment
-from fedpdm.runs.thin import Thinner, column_of
+from fedpdm.runs.thin import Thinner
 from fedpdm.setup.directions import with_directions
 from fedpdm.setup.resolve import resolve
 from fedpdm.studies.paper import certified

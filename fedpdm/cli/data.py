@@ -55,8 +55,8 @@ def data_info(name: str, data_dir: DataDirOption = None) -> None:
 
 @data_app.command("basis")
 def basis(
-    rows: Annotated[Path, typer.Argument(help="A public table, images in the IDX format, or an .npz file with `features`.")],
-    schema: Annotated[Path | None, typer.Option(help="The schema of the table.")] = None,
+    rows: Annotated[Path, typer.Argument(help="A public table, images (a folder, or IDX), or an .npz file with `features`.")],
+    schema: Annotated[Path | None, typer.Option(help="The schema of a table or a folder.")] = None,
 ) -> None:
     """Store public rows for data.basis under their digest, by which settings and jobs name them.
 
@@ -67,7 +67,9 @@ def basis(
     from fedpdm.data.basis_files import keep_public_rows, public_rows
     from fedpdm.data.schema import read_schema
 
-    found = public_rows(rows, read_schema(schema) if schema else None)
+    found, notes = public_rows(rows, read_schema(schema) if schema else None)
+    for note in notes:
+        print(note, file=sys.stderr)
     print(f"data.basis={keep_public_rows(found)}")
     print(f"{len(found)} public rows of {found.shape[1]} columns are in the cache.", file=sys.stderr)
 

@@ -83,7 +83,7 @@ def validate(values: dict[str, Any]) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("; ".join(_sentence(e) for e in error.errors())) from None
+        raise ConfigError("; ".join(_sentences(error.errors()))) from None
 
 
 def to_toml(config: Config) -> str:
@@ -166,6 +166,23 @@ def _apply(values: dict[str, Any], setting: str) -> None:
         raise ConfigError(f"--set {setting!r}: {str(error).partition(': ')[2]}") from None
 
 
+def _sentences(errors: list[ErrorDetails]) -> list[str]:
+    """One sentence per key: where a setting takes several kinds of values, Pydantic says for each why it is none."""
+    known = {name for name, _ in fields(Config)}
+    grouped: dict[str, list[ErrorDetails]] = {}
+    for error in errors:
+        parts = [dotted(error["loc"][: end + 1]) for end in range(len(error["loc"]))]
+        grouped.setdefault(next(filter(known.__contains__, parts), dotted(error["loc"])), []).append(error)
+    return [
+        _sentence(own[0]) if len(own) == 1 else f"{key}={own[0]['input']!r}: expected {' or '.join(map(_reason, own))}"
+        for key, own in grouped.items()
+    ]
+
+
+def _reason(error: ErrorDetails) -> str:
+    return error["msg"].removeprefix("Input should be ")
+
+
 def _sentence(error: ErrorDetails) -> str:
     key = dotted(error["loc"])
     if error["type"] == "extra_forbidden":
@@ -174,8 +191,7 @@ def _sentence(error: ErrorDetails) -> str:
         return f"Unknown key {key!r}.{hint}"
     if error["type"] == "value_error":
         return str(error.get("ctx", {}).get("error", error["msg"]))
-    reason = error["msg"].removeprefix("Input should be ")
-    return f"{key}={error['input']!r}: expected {reason}"
+    return f"{key}={error['input']!r}: expected {_reason(error)}"
 
 
 def _fill(container: Any, section: BaseModel) -> None:

@@ -12,25 +12,21 @@ $$z_j = (w_j + 0.001\, w_1)^{-1/4}\; V_j^\top (f - c), \qquad z \leftarrow z / \
 The power $-1/4$ whitens by half: full whitening would lift directions that hold little but noise.
 """
 
-import hashlib
-import zipfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from fedpdm.choices.words import DRAWINGS
 from fedpdm.data.shapes import shape_images
 from fedpdm.data.strokes import stroke_images
 from fedpdm.errors import ConfigError
 
-__all__ = ["VERSION", "Basis", "as_array", "as_basis", "drawn_rows", "principal_basis", "public_digest", "read_public_rows"]
-__all__ += ["MOST", "spectrum", "unit_rows"]
+__all__ = ["MOST", "VERSION", "Basis", "as_array", "as_basis", "drawn_rows", "principal_basis", "spectrum", "unit_rows"]
 
 COUNT = 3000  # made-up images
 MOST = 400  # directions that are found and stored; fewer are the first of them
 FLOOR, POWER = 0.001, -0.25
+LEAST_VARIANCE = 1e-12  # of rows at norm 1 in float32: what is below is rounding
 PART = 4096  # rows or columns that are in memory in float64 at a time
 VERSION = 4  # part of the cache's key: raise it whenever drawings or directions come out different
 
@@ -111,58 +107,6 @@ def _colours(count: int, depth: int) -> np.ndarray:
     """Return [2, count, depth] values in [0, 1]: multiples of square roots, of other primes than those of the drawings."""
     roots = np.sqrt([number for number in range(73, 400) if all(number % other for other in range(2, 20))][: 2 * depth])
     return np.moveaxis((np.arange(1, count + 1)[:, None] * roots % 1).reshape(count, 2, depth), 1, 0)
-
-
-def read_public_rows(path: Path, columns: int) -> np.ndarray:
-    """Read the public examples of a basis.
-
-    Parameters
-    ----------
-    path : Path
-        An NPZ file with an array `features` [rows, columns]: public rows before the map, pixels and numbers in [0, 1].
-    columns : int
-        Number of columns that the map expects, without the bias.
-
-    Returns
-    -------
-    ndarray
-        [rows, columns], float32.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            rows = np.asarray(arrays["features"], np.float32)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ConfigError(
-            f"data.basis={path} cannot be read as public rows ({error}): give an .npz file with an array `features` "
-            f"[rows, {columns}], or one of none, auto, {', '.join(DRAWINGS)}."
-        ) from None
-    if rows.ndim != 2 or rows.shape[1] != columns or not np.isfinite(rows).all():
-        raise ConfigError(
-            f"data.basis={path}: expected finite `features` of shape [rows, {columns}], got {list(rows.shape)}: give one row "
-            "per public example, with the columns that the model is trained on."
-        )
-    return rows
-
-
-def public_digest(path: Path) -> str:
-    """Return a digest of a public file's content.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Returns
-    -------
-    str
-        SHA-256, in hexadecimal.
-    """
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise ConfigError(
-            f"data.basis={path} cannot be read: {error.strerror}. Use none, auto, {', '.join(DRAWINGS)}, or an .npz file."
-        ) from None
 
 
 def principal_basis(features: np.ndarray, size: int) -> Basis:
@@ -271,6 +215,11 @@ def _decompose(features: np.ndarray, size: int) -> np.ndarray:
     last = len(gram) - 1
     variances, vectors = eigh(gram / len(features), subset_by_index=[last - size + 1, last])
     variances, vectors = np.maximum(variances[::-1], 0), vectors[:, ::-1]
+    if variances[0] < LEAST_VARIANCE:
+        raise ConfigError(
+            f"The {len(features)} public rows of the basis are all alike behind the feature map, so there are no directions in "
+            "which they differ: give rows that differ."
+        )
     if wide:
         vectors = np.concatenate([moved(place).T @ vectors for place in places])
         vectors /= np.maximum(np.linalg.norm(vectors, axis=0), 1e-300)

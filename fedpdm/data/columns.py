@@ -6,7 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["KINDS", "Category", "Column", "Ignored", "Image", "Number", "SchemaPart", "Text", "describe_column", "some"]
+__all__ = ["KINDS", "Category", "Column", "Ignored", "Image", "Number", "SchemaPart", "Text", "describe_column"]
+__all__ += ["plain_name", "some"]
 
 MOST_VALUES = 500_000  # of one image: height * width * channels
 
@@ -33,9 +34,9 @@ class Number(SchemaPart):
 
     def feature_names(self, name: str) -> Iterator[str]:
         """Return the names of its features."""
-        yield _plain(name)
+        yield plain_name(name)
         if self.missing_column:
-            yield f"{_plain(name)} missing"
+            yield f"{plain_name(name)} missing"
 
 
 class Category(SchemaPart):
@@ -53,7 +54,7 @@ class Category(SchemaPart):
 
     def feature_names(self, name: str) -> Iterator[str]:
         """Return the names of its features."""
-        yield from (f"{_plain(name)}={level}" for level in self.levels)
+        yield from (f"{plain_name(name)}={level}" for level in self.levels)
 
 
 class Image(SchemaPart):
@@ -94,7 +95,7 @@ class Text(SchemaPart):
 
     def feature_names(self, name: str) -> Iterator[str]:
         """Return the names of its features."""
-        yield from (f"{_plain(name)} [byte {place}]" for place in range(self.length))
+        yield from (f"{plain_name(name)} [byte {place}]" for place in range(self.length))
 
 
 class Ignored(SchemaPart):
@@ -136,7 +137,19 @@ def describe_column(column: Number | Category | Image | Text | Ignored) -> str:
     return "ignored"
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """Return a column's name as features have it.
+
+    Parameters
+    ----------
+    name : str
+        The column.
+
+    Returns
+    -------
+    str
+        The name without "=".
+    """
     return name.replace("=", ":")  # "=" marks a word's indicators for feature maps
 
 

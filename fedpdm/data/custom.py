@@ -73,10 +73,7 @@ def load_custom(
         checksums["images"] = hashlib.sha256(rows.features.data).hexdigest()
     del table  # its columns are not needed beside the features
     if private and len(rows.labels) < count:
-        raise DataError(
-            f"{name}: {count - len(rows.labels)} rows have no label in {schema.label!r}: under "
-            'privacy.mechanism="sound" remove them from the file, because the number of labelled rows becomes public'
-        )
+        raise DataError(_unlabelled(name, schema, count - len(rows.labels), count))
     tell("setting test rows apart")
     rows, said = gather_small(rows, data.min_rows)
     notes = (*notes, *rows.notes, *said)
@@ -200,6 +197,15 @@ def _refusal(data: DataSection, table: str, label: str) -> str:
         f'{table}: under privacy.mechanism="sound" bounds and levels must not come from the private rows, because they would '
         f"reveal something about them. Run `fedpdm data schema {table} --label {label}{named} > my.schema.toml`, replace its "
         f"values by ones that are known without the rows, and pass --schema my.schema.toml (data.schema_file). {private}"
+    )
+
+
+def _unlabelled(table: str, schema: Schema, missing: int, rows: int) -> str:
+    secret = "if not, write 'unknown' into these cells and into `classes` of the schema. " if not schema.target else ""
+    return (
+        f'{table}: {missing} of {rows} rows have no label in {schema.label!r}. Under privacy.mechanism="sound" the number of a '
+        "client's rows is public, so leaving them out would tell how many have a label. If everybody may know that, remove "
+        f"these rows from the file; {secret}Deployed nodes need no such step: a row without a label is an empty slot there"
     )
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from fedpdm.choices import FEATURE_MAPS, SCATTERING_CENTRE
 from fedpdm.choices.words import DRAWINGS, PRIVATE_BASIS
 from fedpdm.config import DataSection
-from fedpdm.data.basis import MOST, Basis, as_array, as_basis, drawn_rows, principal_basis, public_digest, read_public_rows
+from fedpdm.data.basis import MOST, Basis, as_array, as_basis, drawn_rows, principal_basis
 from fedpdm.data.basis import VERSION as BASIS_VERSION
-from fedpdm.data.basis_files import basis_path
+from fedpdm.data.basis_files import public_digest, read_public_rows
 from fedpdm.data.feature_cache import content_key, is_stored, remember
 from fedpdm.data.feature_map import VERSION, FeatureMap, check_one_example_at_a_time, feature_map, without_bias
 from fedpdm.data.maps import image_shape
@@ -245,9 +245,14 @@ def _whole_basis(name: str, feature_names: tuple[str, ...], options: FeatureOpti
 
     def computed() -> Basis:
         if options["basis"] in DRAWINGS:
+            if not feature_names[0].startswith("pixel "):
+                raise ConfigError(
+                    f"data.basis={options['basis']} is drawn for images, and this table's columns are no pixels: use none, "
+                    "private, or a file of public rows (docs/features.md)."
+                )
             rows = drawn_rows(options["basis"], *image_shape(feature_names))
         else:
-            rows = read_public_rows(basis_path(options["basis"]), len(feature_names))
+            rows = read_public_rows(options["basis"], len(feature_names))
         return principal_basis(plain.encode(rows, feature_names), options["basis_size"])
 
     key = _basis_key(name, plain, feature_names, options)
@@ -264,7 +269,7 @@ def _basis_key(name: str, plain: FeatureMap, feature_names: Sequence[str], optio
 
 def source_of_basis(options: FeatureOptions) -> str:
     """Return the source of a basis: the name of the drawings, or a digest of the public file."""
-    return options["basis"] if options["basis"] in DRAWINGS else public_digest(basis_path(options["basis"]))
+    return options["basis"] if options["basis"] in DRAWINGS else public_digest(options["basis"])
 
 
 def _behind_basis(name: str, options: FeatureOptions) -> FeatureMap:

@@ -8,7 +8,8 @@ import numpy as np
 
 from fedpdm.errors import ConfigError
 
-__all__ = ["Knots", "ADULT_KNOTS", "ADULT_LEFT_OUT", "hats", "encode_table", "table_plan", "column_count"]
+__all__ = ["Knots", "ADULT_KNOTS", "ADULT_LEFT_OUT", "hats", "encode_table", "knots_of", "table_plan", "column_count"]
+__all__ += ["FIRST", "INDICATOR", "MISSING"]
 
 
 class Knots(NamedTuple):
@@ -45,6 +46,9 @@ ADULT_KNOTS: dict[str, Knots] = {
 ADULT_LEFT_OUT = ("native-country",)  # 41 levels, most of which noise would drown
 
 EVEN = Knots(0, 1, (0, 0.2, 0.4, 0.6, 0.8, 1))  # for a number without its own knots
+INDICATOR = Knots(0, 1, (0, 1))  # of missing values: between 0 and 1 there is none, and a hat there would get noise alone
+MISSING = " missing"  # the end of such an indicator's name
+FIRST = "(first or unknown)"  # the level that has no indicator among the columns
 
 
 def hats(values: np.ndarray, points: Sequence[float]) -> np.ndarray:
@@ -89,7 +93,7 @@ def encode_table(
         [examples, n] in [0, 1]. Columns "word=level" are the indicators of every level but the first; all others are
         numbers.
     knots : mapping of str to Knots
-        Knots of the numbers by name; a number without knots gets six even ones.
+        Knots of the numbers by name; a number without knots gets six even ones, an indicator of missing values the ends.
     left_out : sequence of str
         Numbers or words that are not used.
     crosses : sequence of pairs of str
@@ -106,10 +110,10 @@ def encode_table(
             continue
         values = features[:, members].astype(float)
         if "=" in feature_names[members[0]]:
-            levels = [f"{name}=(first or unknown)", *(feature_names[member] for member in members)]
+            levels = [f"{name}={FIRST}", *(feature_names[member] for member in members)]
             blocks[name] = np.concatenate([1 - values.sum(axis=1, keepdims=True), values], axis=1), levels
         else:
-            blocks[name] = _encode_number(values[:, 0], name, knots.get(name, EVEN))
+            blocks[name] = _encode_number(values[:, 0], name, knots_of(name, feature_names, knots))
     for one, other in crosses:
         if missing := {one, other} - blocks.keys():
             raise ConfigError(f"cannot cross {one!r} with {other!r}: there is no {min(missing)!r} among {', '.join(blocks)}")
@@ -138,10 +142,31 @@ def table_plan(
         The columns of a number with its knots, or those of a word with None.
     """
     return [
-        (members, None if "=" in feature_names[members[0]] else knots.get(name, EVEN))
+        (members, None if "=" in feature_names[members[0]] else knots_of(name, feature_names, knots))
         for name, members in _columns(feature_names).items()
         if name not in left_out
     ]
+
+
+def knots_of(name: str, feature_names: Sequence[str], knots: Mapping[str, Knots]) -> Knots:
+    """Return the knots of a number.
+
+    Parameters
+    ----------
+    name : str
+        The number.
+    feature_names : sequence of str
+        All columns.
+    knots : mapping of str to Knots
+        Knots of the numbers by name.
+
+    Returns
+    -------
+    Knots
+        Its own; those of an indicator, if it tells where another number is missing; else even ones.
+    """
+    tells = name.endswith(MISSING) and name.removesuffix(MISSING) in feature_names
+    return knots.get(name, INDICATOR if tells else EVEN)
 
 
 def column_count(feature_names: Sequence[str]) -> int:

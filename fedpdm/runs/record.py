@@ -10,6 +10,7 @@ from fedpdm.compression.indices import entropy_bits
 from fedpdm.compression.sparsify import coordinate_count
 from fedpdm.config import Config, digest
 from fedpdm.data.directions import Directions
+from fedpdm.data.names import in_own_units
 from fedpdm.data.schema import Schema, to_toml
 from fedpdm.engines.simulation.measures import TestSet, figure_name, paper_bits
 from fedpdm.errors import ConfigError
@@ -96,15 +97,22 @@ class RunRecord:
     """
 
     def __init__(self, config: Config, folder: RunFolder, names: ModelNames) -> None:
+        if names.schema and config.data.features != "raw":
+            names = names._replace(feature_names=in_own_units(names.feature_names, names.schema))
         self.config, self.folder, self.names, self._digest = config, folder, names, digest(config)
         self._check_sparsity()
         if names.schema:
             folder.keep_schema(to_toml(names.schema, SCHEMA_COMMENT))
 
     def _check_sparsity(self) -> None:
-        """Refuse, before any training, a number of weights that the model does not have."""
-        if isinstance(keep := self.config.problem.sparsity, float):
-            Thinner(self.config, self.names.feature_names, len(self.names.class_names)).count(keep)
+        """Refuse, before any training, a number of weights that the model does not have, and columns that it mixes."""
+        keep = self.config.problem.sparsity
+        if keep is None and not self.config.metrics.path:
+            return
+        names = self.names
+        thinner = Thinner(self.config, names.feature_names, len(names.class_names), names.schema, names.columns_known)
+        if isinstance(keep, float):
+            thinner.count(keep)
 
     def require_linear(self, loss: Loss) -> None:
         """Refuse, before any training, to remove weights of a model that is not one of this package's linear ones."""

@@ -82,7 +82,13 @@ class SavedModel(NamedTuple):
         """Return the rows as the model sees them, and notes on values that did not fit."""
         self.require_columns()
         encoded, names, notes = encode_rows(self.config.data.name, self.schema, table)
-        return prepare_rows(self.config, encoded, names), notes
+        found = prepare_rows(self.config, encoded, names)
+        if found.shape[1] != self.weights.shape[1]:
+            raise UserError(
+                f"The model has {self.weights.shape[1]} features, and its map gives {found.shape[1]}: it was trained with "
+                "another release of fedpdm. Use that release, or train again."
+            )
+        return found, notes
 
     def probabilities(self, features: np.ndarray) -> np.ndarray:
         """Return [rows, classes] probabilities; the most likely class has the largest score."""

@@ -3,7 +3,6 @@
 Both are post-processing of a released model with public knowledge, so they cost no privacy.
 """
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -13,19 +12,20 @@ import numpy as np
 from fedpdm.config import Config
 from fedpdm.data.directions import Directions
 from fedpdm.data.made_up import made_up_rows
+from fedpdm.data.names import column_among, column_of, columns_of
 from fedpdm.data.prepare import prepare_rows
+from fedpdm.data.rows import adult_schema
 from fedpdm.data.schema import Schema
 from fedpdm.errors import ConfigError
 from fedpdm.privacy.first_release import Map
 from fedpdm.problem.refit import ALWAYS, STEPS, refit_path, second_moment, with_ridge
 
-__all__ = ["UNITS", "Thinner", "column_of", "path_figures"]
+__all__ = ["UNITS", "Thinner", "path_figures"]
 
 FEW = (1, 2, 3, 4, 5, 7, 10, 14, 20)  # small numbers that every path has too
 NAMED = 30  # features that a point of the path names, at most
 UNITS = {"weight": "weights", "class": "weights of every class", "feature": "features", "column": "columns"}
 FIGURES = {"test_accuracy": "test accuracy", "test_loss": "test loss", "auc": "AUC"}
-_PART = re.compile(r"=.*| near \S+$| above 0$| missing$")
 
 
 def path_figures(points: Sequence[dict[str, Any]]) -> dict[str, str]:
@@ -42,27 +42,6 @@ def path_figures(points: Sequence[dict[str, Any]]) -> dict[str, str]:
         Key and title; none if there were no test rows.
     """
     return {key: title for key, title in FIGURES.items() if any(point.get(key) is not None for point in points)}
-
-
-def column_of(feature: str) -> str:
-    """Return the column of a table that a feature comes from.
-
-    Parameters
-    ----------
-    feature : str
-        The name after encoding and map.
-
-    Returns
-    -------
-    str
-        The name without the level of a word, and without the place of a hat function.
-
-    Examples
-    --------
-    >>> column_of("sex=f"), column_of("age near 30"), column_of("age missing"), column_of("age")
-    ('sex', 'age', 'age', 'age')
-    """
-    return _PART.sub("", feature)
 
 
 class Thinner:
@@ -98,7 +77,7 @@ class Thinner:
         self._config, self._schema, self._known, self._standard = config, schema, columns_known, standard
         self.feature_names, self.unit = tuple(feature_names), config.problem.sparsity_by
         self._softmax = config.problem.loss == "softmax"
-        each = map(column_of, feature_names) if self.unit == "column" else range(len(feature_names))
+        each = self._columns() if self.unit == "column" else range(len(feature_names))
         places: dict[str | int, int] = {}
         named = zip(feature_names, each, strict=True)
         own = np.array([ALWAYS if name == "bias" else places.setdefault(key, len(places)) for name, key in named])
@@ -108,6 +87,22 @@ class Thinner:
             groups = np.where(own == ALWAYS, ALWAYS, own + len(places) * np.arange(classes)[:, None])
             self._fixed, more = biases * (1 if self._softmax and classes == 2 else classes), biases * classes
         self._groups, self.total = groups, int(groups.max()) + 1 + more
+
+    def _columns(self) -> list[str]:
+        """The column of every feature."""
+        table = adult_schema() if self._schema is None and self._config.data.name == "adult" else self._schema
+        if table is None:
+            return [column_of(name) for name in self.feature_names]
+        known = columns_of(table) | {"bias"}
+        found = [column_among(name, known) for name in self.feature_names]
+        if None in found:
+            mixed = self.feature_names[found.index(None)]
+            raise ConfigError(
+                f"problem.sparsity_by=column: the feature {mixed!r} does not come from one column of the table, so no column "
+                "can leave: use problem.sparsity_by=feature or weight, or a map by columns (data.features=piecewise or raw, "
+                "data.basis=none)."
+            )
+        return [column for column in found if column is not None]
 
     @cached_property
     def moment(self) -> np.ndarray:
@@ -188,7 +183,8 @@ class Thinner:
         names = [self.feature_names[place] for place in order if strength[place] > 0 and self.feature_names[place] != "bias"]
         point = {"kept": count, "weights": int(np.count_nonzero(model)), "features": len(names)}
         if self.unit == "column":
-            names = list(dict.fromkeys(map(column_of, names)))
+            column = dict(zip(self.feature_names, self._columns(), strict=True))
+            names = list(dict.fromkeys(column[name] for name in names))
         return point | {"names": names if len(names) <= NAMED else None}
 
 

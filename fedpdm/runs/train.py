@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedpdm.config import Config, digest, load_config
+from fedpdm.data.basis_files import with_basis_pinned
 from fedpdm.data.datasets import DATASETS
 from fedpdm.data.encoders import with_encoder_pinned
 from fedpdm.data.federation import Federation
@@ -104,7 +105,7 @@ def _trained(
     chosen = with_encoder_pinned(chosen)
     if federation is None:
         federation = federate(chosen, data_dir, progress=progress)
-    chosen = resolve(chosen, federation)
+    chosen = resolve(with_basis_pinned(chosen), federation)  # after the rows were mapped: errors name the file
     for said in filter(None, (warning(chosen, federation), sums_warning(chosen)) if progress else ()):
         print(f"fedpdm: {said}", file=sys.stderr)
     simulation = build(chosen, federation, path)

@@ -40,6 +40,8 @@ def test_settings_with_one_meaning_have_one_digest_and_others_another():
         ("algorithm.name=fedadm", ["algorithm.name", "fedadm", "fedavg"]),
         ("rounds", ["rounds", "KEY=VALUE"]),
         ("seed.x=1", ["seed"]),
+        ("data.basis_size=0", ["data.basis_size=0: expected greater than or equal to 1 or 'auto'"]),
+        ("problem.sparsity=few", ["problem.sparsity='few': expected a valid number or 'noise'"]),
     ],
 )
 def test_a_mistake_names_the_key_and_the_way_out(setting, words):

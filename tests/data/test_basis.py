@@ -8,16 +8,19 @@ import pytest
 from fedpdm.choices.words import DRAWINGS
 from fedpdm.config import load_config
 from fedpdm.data.basis import POWER, drawn_rows, principal_basis, unit_rows
-from fedpdm.data.basis_files import basis_path, keep_public_rows, public_rows
+from fedpdm.data.basis_files import basis_path, is_pinned, keep_public_rows, public_rows
 from fedpdm.data.datasets import load_dataset
 from fedpdm.data.features import FeatureOptions, basis_of, check_one_example_at_a_time, make_map, options_of
 from fedpdm.data.made_up import made_up_rows
 from fedpdm.data.prepare import prepare, prepare_rows
 from fedpdm.data.schema import Category, Number, Schema
+from fedpdm.engines.flower.init import job_from
 from fedpdm.engines.flower.job import make_job
 from fedpdm.errors import ConfigError, DataError
-from fedpdm.runs.saved import SavedModel
+from fedpdm.runs.saved import SavedModel, load_model
+from fedpdm.runs.train import train
 
+ARRAY = b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }".ljust(128) + b"\0" * 4  # NPY
 SMALL = FeatureOptions(basis="strokes", basis_size=20)
 
 
@@ -98,9 +101,14 @@ def test_a_public_file_gives_a_basis_for_any_map(digits, tmp_path):
     [
         (None, "cannot be read"),
         (b"no archive", "cannot be read as public rows"),
-        (np.zeros((4, 3), np.float32), r"expected finite `features` of shape \[rows, 64\], got \[4, 3\]"),
-        (np.full((4, 64), np.nan, np.float32), "expected finite"),
-        (np.ones((1, 64), np.float32), "at least 2 public rows, but there are 1"),
+        (b"", "it is no NPZ file"),
+        (ARRAY, "it is no NPZ file"),
+        (np.zeros((4, 3), np.float32), r"expected `features` of shape \[rows, 64\], got \[4, 3\]"),
+        (np.full((4, 64), np.nan, np.float32), "some that are not finite"),
+        (np.full((4, 64), 255.0, np.float32), "255 to 255: divide pixels by 255"),
+        (np.full((4, 64), "word"), "could not convert string"),
+        (np.ones((1, 64), np.float32), "at least 2 public rows"),
+        (np.ones((4, 64), np.float32), "The 4 public rows of the basis are all alike"),
     ],
 )
 def test_a_public_file_that_does_not_fit_is_refused(digits, tmp_path, content, words):
@@ -145,7 +153,7 @@ def test_public_rows_are_named_by_their_digest_in_settings_and_jobs(digits, tmp_
     pixels = np.random.default_rng(0).integers(0, 256, (30, 8, 8)).astype(np.uint8)
     packed = b"\x00\x00\x08\x03" + b"".join(size.to_bytes(4, "big") for size in pixels.shape) + pixels.tobytes()
     (tmp_path / "images.gz").write_bytes(gzip.compress(packed))
-    name = keep_public_rows(public_rows(tmp_path / "images.gz", None))
+    name = keep_public_rows(public_rows(tmp_path / "images.gz", None)[0])
     assert name == keep_public_rows(pixels.reshape(30, 64) / np.float32(255)), "the same rows have the same name"
     chosen = make_map("scattering", digits.feature_names, FeatureOptions(basis=name, basis_size=5))
     assert chosen.rows(digits.features[:2], digits.feature_names).shape == (2, 6)
@@ -161,10 +169,45 @@ def test_public_rows_are_named_by_their_digest_in_settings_and_jobs(digits, tmp_
 
 
 def test_a_public_table_becomes_rows_of_its_schema(tmp_path):
-    (tmp_path / "public.csv").write_text("age,sex\n30,f\n60,m\n")
+    (tmp_path / "public.csv").write_text("age,sex\n30,f\n60,m\n150,x\n")
     schema = Schema(
         label="ill", classes=["no", "yes"], columns={"age": Number(low=0, high=120), "sex": Category(levels=["f", "m"])}
     )
-    np.testing.assert_allclose(public_rows(tmp_path / "public.csv", schema), [[0.25, 1, 0], [0.5, 0, 1]])
+    rows, notes = public_rows(tmp_path / "public.csv", schema)
+    np.testing.assert_allclose(rows, [[0.25, 1, 0], [0.5, 0, 1], [1, 0, 0]])
+    assert [note.partition(":")[0] for note in notes] == ["age", "sex"], "what did not fit is said"
     with pytest.raises(DataError, match="a table needs its schema"):
         public_rows(tmp_path / "public.csv", None)
+
+
+@pytest.mark.parametrize("content", [b"hello", gzip.compress(bytes(5000))[:20]])
+def test_broken_packed_images_are_refused(tmp_path, content):
+    (tmp_path / "images.gz").write_bytes(content)
+    with pytest.raises(DataError, match="cannot be read as public rows"):
+        public_rows(tmp_path / "images.gz", None)
+
+
+def test_a_saved_model_has_the_basis_that_it_was_trained_with(digits, tmp_path, monkeypatch):
+    """Later changes of the public file, or another working folder, change no prediction."""
+    monkeypatch.setenv("FEDPDM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    public = digits.test_features[:, :-1]
+    np.savez("public.npz", features=public)
+    given = ["data.name=digits", "data.clients=5", "data.scattering_scale=1", "data.basis=public.npz", "rounds.total=2"]
+    config = load_config("private-mapped", given)
+    train(config, tmp_path / "run", progress=False)
+    model = load_model(tmp_path / "run")
+    before = prepare_rows(model.config, digits.features[:3], digits.feature_names)
+    np.savez("public.npz", features=public[::-1] ** 2)
+    basis_of.cache_clear()
+    np.testing.assert_array_equal(before, prepare_rows(model.config, digits.features[:3], digits.feature_names))
+    assert is_pinned(model.config.data.basis)
+    job = job_from("private-mapped", given, slots=None)
+    assert is_pinned(job.config.data.basis)
+    assert job.config.data.basis != model.config.data.basis, "a job has the rows of the file as it is now"
+
+
+def test_drawings_are_for_images_alone():
+    chosen = make_map("piecewise", ["age", "pay", "bias"], FeatureOptions(basis="shapes", basis_size=5))
+    with pytest.raises(ConfigError, match=r"data\.basis=shapes is drawn for images"):
+        chosen.rows(np.ones((2, 3), np.float32), ["age", "pay", "bias"])

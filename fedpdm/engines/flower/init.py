@@ -12,6 +12,7 @@ import tomlkit
 from fedpdm.config import Config, load_config, validate
 from fedpdm.config import to_toml as config_toml
 from fedpdm.config.conditions import TABLE_KEYS
+from fedpdm.data.basis_files import with_basis_pinned
 from fedpdm.data.datasets import DATASETS
 from fedpdm.data.encoders import add_encoder, encoder_file, encoder_of, with_encoder_pinned
 from fedpdm.data.features import directions_in, has_public_basis, options_of
@@ -107,7 +108,7 @@ def job_from(
         The job.
     """
     config, table = _read_source(source, settings)
-    config = with_encoder_pinned(config)
+    config = with_basis_pinned(with_encoder_pinned(config))
     if digest := encoder_of(config):  # a job names no path: server and nodes find the file by its digest
         add_encoder(encoder_file(options_of(config.data)["encoder"], digest))
     table = read_schema(schema) if schema else table

@@ -16,10 +16,10 @@ import tomlkit
 from pydantic import Field, ValidationError, model_validator
 
 from fedpdm.choices import is_table
-from fedpdm.choices.words import DRAWINGS, PRIVATE_BASIS, Noise
+from fedpdm.choices.words import PRIVATE_BASIS, Noise
 from fedpdm.config import Config, Section
 from fedpdm.config.keys import dotted
-from fedpdm.data.basis_files import is_pinned
+from fedpdm.data.basis_files import is_file
 from fedpdm.data.encoders import encoder_of
 from fedpdm.data.features import directions_in, has_public_basis, make_map, options_of
 from fedpdm.data.schema import Schema
@@ -77,7 +77,7 @@ class Job(Section):
         if is_table(self.settings.data.name):
             raise ValueError(f"data.name={self.settings.data.name} is a file, but a node reads only its own data-path")
         basis = self.settings.data.basis
-        if basis not in ("none", "auto", PRIVATE_BASIS, *DRAWINGS) and not is_pinned(basis):
+        if is_file(basis):
             raise ValueError(
                 f"data.basis={basis} is a file, and a job contains no files: `fedpdm data basis` stores it under its digest"
             )
