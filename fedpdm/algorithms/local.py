@@ -107,12 +107,13 @@ def _one_pass(
     rows, known = examples.labels.shape[1], problem.loss.native
     if not plan.linearised or plan.batch_size or jax.default_backend() != "cpu":
         return None
-    two_classes = known is not None and known.name == "softmax" and known.gradient is problem.loss.gradient and len(x0) == 2
     types = x0.dtype, examples.features.dtype, examples.labels.dtype
-    if two_classes and rows >= KERNEL_ROWS and types == (jnp.float32, jnp.float32, jnp.int32) and native_kernels():
+    fits = rows >= KERNEL_ROWS and len(x0) == 2 and types == (jnp.float32, jnp.float32, jnp.int32) and native_kernels()
+    if fits and known is not None and known.name == "softmax" and known.gradient is problem.loss.gradient:
         from fedpdm.native.gradient import two_class_gradient
 
-        return lambda x: two_class_gradient(examples.features, examples.labels, examples.client, weights, x, known.clip)
+        clip = known.clip
+        return lambda x: two_class_gradient(examples.features, examples.labels, examples.client, weights, x, clip)
     return (lambda x: _in_blocks(problem, examples, weights, x)) if rows >= MANY_ROWS else None
 
 
