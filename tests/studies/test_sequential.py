@@ -232,7 +232,10 @@ def test_the_page_opens_with_the_answer_and_links_figures_to_claims():
     best = {"id": "best-reading", "reading": 7, "changes": {"server": "cached"}, "claims": 10, "held": 9}
     best |= {"held_again": 4, "seeds_again": 10}
     said = next(line for line in answer_lines(judged, remedies, [*readings, best]) if "(readings.md)" in line)
+    assert "Another reading does not rescue it" in said
     assert said.endswith("differing in 1 of 12 factors from ours, 9 of 10 headline claims hold, and 4 with 10 other seeds.")
+    best |= {"held_again": 10}
+    assert any("Few other readings rescue it" in line for line in answer_lines(judged, remedies, [*readings, best]))
     text = "\n".join(page)
     assert "## Figure 7" in text
     assert "[fig7c-feddyn](#fig7c-feddyn)" in text

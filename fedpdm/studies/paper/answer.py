@@ -167,17 +167,18 @@ def _readings(readings: Claims) -> Iterator[str]:
     within = f", and first or within half a point of the first in {min(near):.0%} to {max(near):.0%}" if near else ""
     decides = Counter(entry["decides"] for entry in first if entry.get("decides"))
     most = f" What decides most: {', '.join(TITLES_OF_FACTORS[name] for name in decides)}." if decides else ""
-    yield (
-        f"- **Another reading does not rescue it:** over [many readings of the paper's silent places](readings.md) FedPDM is "
-        f"first in {shares}{within}.{most}{_best_reading(readings)}"
-        if max(entry["effect"] for entry in first) < 0.5
-        else f"- **It depends on the reading:** over [many readings of the paper's silent places](readings.md) FedPDM is first "
-        f"in {shares}{within}.{most}{_best_reading(readings)}"
-    )
-
-
-def _best_reading(readings: Claims) -> str:
     best = next((entry for entry in readings if entry["id"] == BEST), None)
+    if max(entry["effect"] for entry in first) >= 0.5:
+        title = "It depends on the reading"
+    elif best and best.get("held_again") == best["claims"]:
+        title = "Few other readings rescue it"
+    else:
+        title = "Another reading does not rescue it"
+    where = "over [many readings of the paper's silent places](readings.md)"
+    yield f"- **{title}:** {where} FedPDM is first in {shares}{within}.{most}{_fit(best)}"
+
+
+def _fit(best: dict[str, Any] | None) -> str:
     if best is None:
         return ""
     again = f", and {best['held_again']} with {best['seeds_again']} other seeds" if "held_again" in best else ""
