@@ -8,12 +8,20 @@ import pytest
 from fedpdm.choices import SCALINGS
 from fedpdm.config import validate
 from fedpdm.data.adult import ADULT_COLUMNS
+from fedpdm.data.prepare import prepare_rows
+from fedpdm.data.rows import encode_rows
 from fedpdm.data.schema import read_schema
-from fedpdm.data.tables import table_from_columns
+from fedpdm.data.tables import Table, table_from_columns
 from fedpdm.export.onnx.model import export_onnx
 from fedpdm.runs.saved import SavedModel
 
 SCHEMA = Path(__file__).parents[2] / "examples" / "hospital" / "hospital.schema.toml"
+
+
+def rows_of(model: SavedModel, table: Table) -> np.ndarray:
+    """What the map gives; the weights need not be there yet."""
+    encoded, names, _ = encode_rows(model.config.data.name, model.schema, table)
+    return prepare_rows(model.config, encoded, names)
 
 
 def run_onnx(model: SavedModel, inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -53,7 +61,7 @@ def test_onnx_gives_the_predictions_of_fedpdm_predict(data, loss):
     config = validate({"data": {"name": "own.csv", **data}, "problem": {"loss": loss}})
     patients = awkward_patients()
     model = SavedModel(np.zeros((2, 0), np.float32), tuple(schema.classes), (), config, schema)
-    width = model.features(table_from_columns(patients))[0].shape[1]
+    width = rows_of(model, table_from_columns(patients)).shape[1]
     model = model._replace(weights=np.random.default_rng(3).normal(size=(2, width)).astype(np.float32))
     expected = model.probabilities(model.features(table_from_columns(patients))[0])
     inputs = {
@@ -86,7 +94,7 @@ def test_models_of_images_predict_and_export_too(data):
     table = table_from_columns({f"p{column}": pixels[:, column] for column in range(pixels.shape[1])})
     classes = tuple(map(str, range(10)))
     model = SavedModel(np.zeros((10, 0), np.float32), classes, (), validate({"data": {"scaling": "none", **data}}), None)
-    features = model.features(table)[0]
+    features = rows_of(model, table)
     model = model._replace(weights=rng.normal(size=(10, features.shape[1])).astype(np.float32))
     labels, shares = run_onnx(model, {"pixels": pixels})
     expected = model.probabilities(features)
@@ -106,7 +114,7 @@ def test_adult_behind_its_knots_exports_too():
     table = table_from_columns({name: list(values) for name, values in columns.items()})
     config = validate({"data": {"name": "adult", "scaling": "none", "features": "auto"}})
     model = SavedModel(np.zeros((2, 0), np.float32), ("<=50K", ">50K"), (), config, None)
-    features = model.features(table)[0]
+    features = rows_of(model, table)
     model = model._replace(weights=rng.normal(size=(2, features.shape[1])).astype(np.float32))
     inputs = {
         name: np.array(values, object if isinstance(values, list) else np.float32)[:, None] for name, values in columns.items()
