@@ -50,6 +50,7 @@ __all__ = [
     "let_go",
     "name_task",
     "register",
+    "words_at",
 ]
 
 # Words of XLA_FFI_CallFrame and of the structures that it points to
@@ -121,7 +122,21 @@ def _call(typing_context: Any, function: Any, argument: Any) -> Any:
 
 
 @njit
-def _words(address: int, count: int) -> np.ndarray:
+def words_at(address: int, count: int) -> np.ndarray:
+    """View 64-bit words in memory that somebody else owns, for as long as it does.
+
+    Parameters
+    ----------
+    address : int
+        Where they begin.
+    count : int
+        How many.
+
+    Returns
+    -------
+    ndarray
+        The words.
+    """
     return carray(_pointer(address), (count,), np.int64)
 
 
@@ -141,8 +156,8 @@ def dimension(buffer: int, place: int) -> int:
     int
         The size.
     """
-    words = _words(buffer, 6)
-    return _words(words[DIMENSIONS], words[RANK])[words[RANK] - place]
+    words = words_at(buffer, 6)
+    return words_at(words[DIMENSIONS], words[RANK])[words[RANK] - place]
 
 
 @njit
@@ -161,7 +176,7 @@ def floats(buffer: int, shape: Any) -> np.ndarray:
     ndarray
         The values.
     """
-    return carray(_pointer(_words(buffer, 6)[DATA]), shape, np.float32)
+    return carray(_pointer(words_at(buffer, 6)[DATA]), shape, np.float32)
 
 
 @njit
@@ -180,7 +195,7 @@ def integers(buffer: int, shape: Any) -> np.ndarray:
     ndarray
         The values.
     """
-    return carray(_pointer(_words(buffer, 6)[DATA]), shape, np.int32)
+    return carray(_pointer(words_at(buffer, 6)[DATA]), shape, np.int32)
 
 
 @njit
@@ -218,15 +233,15 @@ def flags(buffer: int, shape: Any) -> np.ndarray:
     ndarray
         The values: 0 or 1.
     """
-    return carray(_pointer(_words(buffer, 6)[DATA]), shape, np.uint8)
+    return carray(_pointer(words_at(buffer, 6)[DATA]), shape, np.uint8)
 
 
 @njit
 def _ask_for_help(frame: np.ndarray, task: int, block: np.ndarray) -> None:
     """Hand the block to as many of XLA's threads as there are items for."""
-    if _words(frame[API], 5)[API_VERSION] != VERSION_0_3:
+    if words_at(frame[API], 5)[API_VERSION] != VERSION_0_3:
         return
-    api = _words(frame[API], 19)
+    api = words_at(frame[API], 19)
     answer, request = np.zeros(1, np.int64), np.zeros(5, np.int64)
     request[0], request[2], request[3] = 32, frame[CONTEXT], answer.ctypes.data
     if _call(api[THREADS], request.ctypes.data) != 0:
@@ -258,7 +273,7 @@ def claim(block: int, own: int) -> int:
     int
         The item, or -1. After -1 the arguments of the call may be freed already.
     """
-    items = _words(block, BLOCK_WORDS)[ITEMS]
+    items = words_at(block, BLOCK_WORDS)[ITEMS]
     if _fetch_add(block + 8 * TAKEN, 1) >= items:
         return -1
     return own if own >= 0 else items - 1 - _fetch_add(block + 8 * FROM_END, 1)
@@ -278,8 +293,8 @@ def buffers(block: int) -> tuple[np.ndarray, np.ndarray]:
     tuple of ndarray
         Addresses of the arguments and of the results.
     """
-    frame = _words(_words(block, BLOCK_WORDS)[FRAME], 15)
-    return _words(frame[ARGUMENTS], frame[ARGUMENT_COUNT]), _words(frame[RESULTS], frame[RESULT_COUNT])
+    frame = words_at(words_at(block, BLOCK_WORDS)[FRAME], 15)
+    return words_at(frame[ARGUMENTS], frame[ARGUMENT_COUNT]), words_at(frame[RESULTS], frame[RESULT_COUNT])
 
 
 @njit
@@ -326,10 +341,10 @@ def begin(address: int, items: int, task: int) -> int:
         Address of the block; other threads may be working on it already.
     """
     place = _allocate(8 * BLOCK_WORDS)
-    block = _words(place, BLOCK_WORDS)
+    block = words_at(place, BLOCK_WORDS)
     block[:] = 0
     block[HOLDERS], block[FRAME], block[ITEMS] = 1, address, items
-    _ask_for_help(_words(address, 15), task, block)
+    _ask_for_help(words_at(address, 15), task, block)
     return place
 
 
@@ -342,7 +357,7 @@ def end(block: int) -> None:
     block : int
         Address of the block that the threads of a call share.
     """
-    while _fetch_add(block + 8 * FINISHED, 0) < _words(block, BLOCK_WORDS)[ITEMS]:
+    while _fetch_add(block + 8 * FINISHED, 0) < words_at(block, BLOCK_WORDS)[ITEMS]:
         _yield()
     let_go(block)
 
@@ -361,13 +376,13 @@ def is_question(address: int) -> bool:
     bool
         Whether the call was such a question. If not, nothing was done.
     """
-    frame = _words(address, 15)
+    frame = words_at(address, 15)
     if frame[EXTENSION] == 0:
         return False
-    extension = _words(frame[EXTENSION], 4)
+    extension = words_at(frame[EXTENSION], 4)
     if extension[1] & 0xFFFFFFFF != METADATA_EXTENSION:
         return False
-    _words(extension[METADATA], 5)[METADATA_VERSION] = _words(frame[API], 5)[API_VERSION]
+    words_at(extension[METADATA], 5)[METADATA_VERSION] = words_at(frame[API], 5)[API_VERSION]
     return True
 
 
@@ -385,7 +400,7 @@ def first_result(address: int) -> int:
     int
         Address of the buffer.
     """
-    return _words(_words(address, 15)[RESULTS], 1)[0]
+    return words_at(words_at(address, 15)[RESULTS], 1)[0]
 
 
 def address_of(symbol: str) -> Any:

@@ -13,7 +13,9 @@ import math
 import numpy as np
 from numba import njit
 
-from fedpdm.native.vectors import FAST, add, add_two, announce, dot, dot_two, put, put_two
+from fedpdm.native.moves import drift, logistic_slope, move
+from fedpdm.native.two_classes import NARROW, two_class_steps
+from fedpdm.native.vectors import add, add_two, announce, dot, dot_two, put, put_two
 
 __all__ = ["KINDS", "client_steps"]
 
@@ -21,12 +23,6 @@ LOGISTIC, SOFTMAX = 0, 1
 KINDS = {"logistic": LOGISTIC, "softmax": SOFTMAX}
 AHEAD = 8  # examples that are on their way from memory
 SUM, NOTHING = -1, -2  # where a row of a gradient is, if it is not an example
-
-
-@njit(error_model="numpy")
-def _logistic_slope(clip: np.float32, score: np.float32) -> np.float32:
-    one = np.float32(1.0)
-    return -min(one / (one + np.exp(score)), clip)
 
 
 @njit(error_model="numpy")
@@ -111,7 +107,7 @@ def _logistic_gradient(
         if j < last:
             pulls[j] = dot(x[k], features[rows[j]])
         for j in range(first, last):
-            pulls[j] = share * _logistic_slope(clip, pulls[j])
+            pulls[j] = share * logistic_slope(clip, pulls[j])
         if last == first + 1:
             source[k], times[k] = rows[first], pulls[first]
             total += times[k] * times[k] * dot(features[rows[first]], features[rows[first]])
@@ -138,61 +134,6 @@ def _by_label(labels: np.ndarray, rows: np.ndarray) -> None:
             rows[before + 1] = rows[before]
             before -= 1
         rows[before + 1] = row
-
-
-@njit(error_model="numpy")
-def _sign(x: np.float32) -> np.float32:
-    return np.float32(x > 0) - np.float32(x < 0)
-
-
-@njit(fastmath=FAST, error_model="numpy")
-def _drift(
-    x: np.ndarray, fixed: np.ndarray, step_size: np.float32, weight: np.float32, beta: np.float32, lasso: np.float32
-) -> None:
-    """x - eta (fixed + w x + beta grad of x^2 / (1 + x^2) + lasso sign(x)), in place."""
-    if beta == 0 and lasso == 0:
-        for i in range(x.shape[0]):
-            x[i] -= step_size * (fixed[i] + weight * x[i])
-        return
-    if lasso == 0:
-        for i in range(x.shape[0]):
-            bend = np.float32(1.0) + x[i] * x[i]
-            x[i] -= step_size * (fixed[i] + weight * x[i] + beta * np.float32(2.0) * x[i] / (bend * bend))
-        return
-    for i in range(x.shape[0]):
-        bend = np.float32(1.0) + x[i] * x[i]
-        pull = lasso * _sign(x[i]) + beta * np.float32(2.0) * x[i] / (bend * bend)
-        x[i] -= step_size * (fixed[i] + weight * x[i] + pull)
-
-
-@njit(fastmath=FAST, error_model="numpy")
-def _move(
-    x: np.ndarray,
-    factor: np.float32,
-    data: np.ndarray,
-    fixed: np.ndarray,
-    step_size: np.float32,
-    weight: np.float32,
-    beta: np.float32,
-    lasso: np.float32,
-) -> np.float32:
-    """The same with `factor` times the data's gradient; returns the squared norm of the direction."""
-    norm = np.float32(0.0)
-    if beta == 0 and lasso == 0:
-        for i in range(x.shape[0]):
-            way = factor * data[i] + fixed[i] + weight * x[i]
-            norm += way * way
-            x[i] -= step_size * way
-        return norm
-    for i in range(x.shape[0]):
-        bend = np.float32(1.0) + x[i] * x[i]
-        pull = beta * np.float32(2.0) * x[i] / (bend * bend)
-        if lasso != 0:
-            pull += lasso * _sign(x[i])
-        way = factor * data[i] + fixed[i] + weight * x[i] + pull
-        norm += way * way
-        x[i] -= step_size * way
-    return norm
 
 
 @njit(error_model="numpy")
@@ -241,8 +182,8 @@ def _row_by_row(
             if j < last:
                 pulls[j - first] = dot(x[k], features[rows[j]])
             for j in range(last - first):
-                pulls[j] = share * _logistic_slope(clip, pulls[j])
-            _drift(x[k], fixed[k], step_size, weight, beta, lasso)
+                pulls[j] = share * logistic_slope(clip, pulls[j])
+            drift(x[k], fixed[k], step_size, weight, beta, lasso)
             j = first
             while j + 2 <= last:
                 add_two(x[k], pulls[j - first], features[rows[j]], pulls[j - first + 1], features[rows[j + 1]])
@@ -284,10 +225,10 @@ def _step_by_step(
         length = np.float32(0.0)
         for k in range(len(x)):
             if source[k] == NOTHING:
-                length += _move(x[k], np.float32(0.0), fixed[k], fixed[k], step_size, weight, beta, lasso)
+                length += move(x[k], np.float32(0.0), fixed[k], fixed[k], step_size, weight, beta, lasso)
             else:
                 direction = data[k] if source[k] == SUM else features[source[k]]
-                length += _move(x[k], factor * times[k], direction, fixed[k], step_size, weight, beta, lasso)
+                length += move(x[k], factor * times[k], direction, fixed[k], step_size, weight, beta, lasso)
         if length <= tolerance and tolerance > 0:
             return step + 1
     return steps
@@ -334,6 +275,8 @@ def client_steps(
     for visit in range(visits.shape[0]):
         visits[visit] = order[place]
         place = place + 1 if place + 1 < order.shape[0] else 0
+    if kind == LOGISTIC and len(x) == 2 and x.shape[1] <= NARROW:
+        return two_class_steps(steps, batch, numbers, features, labels, visits, fixed, x, room)
     if kind == LOGISTIC and numbers[4] == 0 and numbers[5] == 0:
         _row_by_row(steps, batch, numbers, features, labels, visits, fixed, x)
         return steps

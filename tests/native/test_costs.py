@@ -11,10 +11,14 @@ from fedpdm.data import federation_from_arrays
 from fedpdm.engines.simulation import programs
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.engines.simulation.memory import ALIGNMENT, LARGE_ARRAY, on_device
-from fedpdm.native.steps import _drift, _move
-from fedpdm.native.vectors import add, add_two, dot, dot_two, put, put_two
+from fedpdm.native.moves import drift, move
+from fedpdm.native.vectors import GROUP, add, add_group, add_two, dot, dot_group, dot_two, put, put_group, put_two
 
 VECTOR, NUMBER = np.ones(100, np.float32), np.float32(0.5)
+ROWS, SUMS, NUMBERS = np.ones((GROUP, 100), np.float32), np.zeros((2, 100), np.float32), np.ones((2, GROUP), np.float32)
+WHERE = np.array([row.ctypes.data for row in ROWS])
+WHERE_ROWS, ONE, OTHER = (np.int64(array.ctypes.data) for array in (WHERE, *SUMS))
+TIMES, OTHERS = (np.int64(array.ctypes.data) for array in NUMBERS)
 LOOPS = {
     dot: (VECTOR, VECTOR),
     dot_two: (VECTOR, VECTOR, VECTOR),
@@ -22,8 +26,11 @@ LOOPS = {
     add_two: (VECTOR, NUMBER, VECTOR, NUMBER, VECTOR),
     put: (VECTOR, NUMBER, VECTOR),
     put_two: (VECTOR, NUMBER, VECTOR, NUMBER, VECTOR),
-    _drift: (VECTOR, VECTOR, NUMBER, NUMBER, NUMBER, NUMBER),
-    _move: (VECTOR, NUMBER, VECTOR, VECTOR, NUMBER, NUMBER, NUMBER, NUMBER),
+    dot_group: (100, WHERE_ROWS, WHERE_ROWS, TIMES),
+    put_group: (100, ONE, OTHER, TIMES, OTHERS, WHERE_ROWS),
+    add_group: (100, ONE, OTHER, TIMES, OTHERS, WHERE_ROWS),
+    drift: (VECTOR, VECTOR, NUMBER, NUMBER, NUMBER, NUMBER),
+    move: (VECTOR, NUMBER, VECTOR, VECTOR, NUMBER, NUMBER, NUMBER, NUMBER),
 }
 THIN = ("privacy.mechanism=paper", "privacy.epsilon=100000", "compression.kind=topk", "compression.uplink=0.1")
 
@@ -32,10 +39,10 @@ THIN = ("privacy.mechanism=paper", "privacy.epsilon=100000", "compression.kind=t
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
 def test_a_loop_of_the_kernel_works_on_vectors(loop) -> None:
     """Most multiplications and all divisions inside the main loop are of whole vectors; a checked division would not be."""
-    loop(*(np.copy(argument) for argument in LOOPS[loop]))
+    loop(*(np.copy(argument) if isinstance(argument, np.ndarray) else argument for argument in LOOPS[loop]))
     text = next(iter(loop.inspect_asm().values()))
     assert re.search(r"v(fn?m(add|sub)\w*|mul)ps\s.*%[yz]mm", text), "no product of vectors"
-    assert loop not in (_drift, _move) or re.search(r"vdivps\s.*%[yz]mm", text), "no division of vectors"
+    assert loop not in (drift, move) or re.search(r"vdivps\s.*%[yz]mm", text), "no division of vectors"
 
 
 def round_program(*settings: str) -> str:

@@ -25,13 +25,18 @@ SIZES = [20, 7, 13, 1]
 
 
 def solve_all(
-    problem: Problem, plan: LocalPlan, weight: float = 0.5, clients: tuple[int, ...] = (2, 0, 3, 1), huge: float = 1.0
+    problem: Problem,
+    plan: LocalPlan,
+    weight: float = 0.5,
+    clients: tuple[int, ...] = (2, 0, 3, 1),
+    huge: float = 1.0,
+    classes: int = 3,
 ) -> tuple:
     """Solve for these clients; the first row of client 0 is multiplied by `huge`."""
-    data = random_federation(SIZES)
+    data = random_federation(SIZES, classes=classes)
     data.features[0, 0] *= huge
     features, labels, sizes = (jnp.asarray(a) for a in (data.features, data.labels, data.sizes))
-    shape = (3, features.shape[2])
+    shape = (classes, features.shape[2])
     x0 = 0.3 * jax.random.normal(jax.random.key(1), shape)
     terms = 0.1 * jax.random.normal(jax.random.key(2), (len(clients), *shape))
     keys = jax.random.split(jax.random.key(3), len(clients))
@@ -53,31 +58,34 @@ def both_ways(monkeypatch, *args, **kwargs) -> tuple:
 @pytest.mark.parametrize("clip", [1.0, 0.3])
 @pytest.mark.parametrize("plan", [{}, {"tolerance": 0.3}, {"batch_clip": 0.2}, {"batch_clip": 0.2, "tolerance": 0.3}])
 @pytest.mark.parametrize("beta", [0.0, 0.5])
-def test_the_kernel_takes_the_steps_of_the_solver(monkeypatch, loss, clip, plan, beta) -> None:
-    """Batches of 4 from 20, 7, 13 and 1 rows: the order is used several times."""
+@pytest.mark.parametrize(("classes", "batch"), [(3, 4), (2, 4), (2, 6)])
+def test_the_kernel_takes_the_steps_of_the_solver(monkeypatch, loss, clip, plan, beta, classes, batch) -> None:
+    """Small batches from 20, 7, 13 and 1 rows: the order is used several times."""
     problem = Problem(LOSSES[loss].factory()(clip), penalties.l1(0.1), beta)
-    native, plain = both_ways(monkeypatch, problem, LocalPlan(9, 4, 0.2, **plan))
+    native, plain = both_ways(monkeypatch, problem, LocalPlan(9, batch, 0.2, **plan), classes=classes)
     np.testing.assert_allclose(native[0], plain[0], atol=2e-6)
     np.testing.assert_array_equal(native[1], plain[1])
 
 
 @pytest.mark.parametrize("plan", [{}, {"batch_clip": 0.2, "tolerance": 0.3}])
 @pytest.mark.parametrize("scale", [1.0, 0.25])
-def test_the_kernel_takes_subgradients_of_an_l1_penalty(monkeypatch, plan, scale) -> None:
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_kernel_takes_subgradients_of_an_l1_penalty(monkeypatch, plan, scale, classes) -> None:
     penalty = penalties.scaled(penalties.l1(0.4), scale)
     problem = Problem(LOSSES["logistic"].factory()(1.0), penalty, 0.5, penalty_by="subgradient")
-    native, plain = both_ways(monkeypatch, problem, LocalPlan(9, 4, 0.2, **plan))
+    native, plain = both_ways(monkeypatch, problem, LocalPlan(9, 4, 0.2, **plan), classes=classes)
     np.testing.assert_allclose(native[0], plain[0], atol=2e-6)
     np.testing.assert_array_equal(native[1], plain[1])
-    without, _ = solve_all(problem._replace(penalty_by="prox"), LocalPlan(9, 4, 0.2, **plan))
+    without, _ = solve_all(problem._replace(penalty_by="prox"), LocalPlan(9, 4, 0.2, **plan), classes=classes)
     assert np.abs(without - plain[0]).max() > 0.01, "the penalty matters here"
 
 
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
-def test_a_clipped_batch_whose_gradient_overflows_counts_as_zero(monkeypatch, loss) -> None:
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_clipped_batch_whose_gradient_overflows_counts_as_zero(monkeypatch, loss, classes) -> None:
     """Its squares are infinite: without the rule the model would become NaN."""
     problem, plan = Problem(LOSSES[loss].factory()(1.0), penalties.l1(0.1), 0.5), LocalPlan(9, 4, 0.2, batch_clip=0.2)
-    native, plain = both_ways(monkeypatch, problem, plan, huge=1e25)
+    native, plain = both_ways(monkeypatch, problem, plan, huge=1e25, classes=classes)
     assert np.isfinite(plain[0]).all()
     np.testing.assert_allclose(native[0], plain[0], atol=2e-6)
 
