@@ -27,14 +27,13 @@ from fedpdm.native.bridge import (
     finish,
     first_result,
     floats,
-    floats_at,
     integers,
     is_question,
     let_go,
     name_task,
     register,
 )
-from fedpdm.native.vectors import add, add_two, dot, dot_two
+from fedpdm.native.vectors import add, add_two, address, dot, dot_two, row_at
 
 __all__ = ["two_class_gradient"]
 
@@ -60,16 +59,18 @@ def _sum_block(arguments: np.ndarray, results: np.ndarray, block: int) -> None:
     own, own_labels = floats(features, (registered, rows, n))[which], integers(labels, (registered, rows))[which]
     each, direction, limit = floats(weights, (rows,)), floats(difference, (n,)), floats(clip, (1,))[0]
     memory = np.zeros(n, np.float32)
-    total = floats_at(memory.ctypes.data, (n,))  # without an owner, since Numba counts owners
+    base, total, way = address(own), address(memory), address(direction)
     row, last = block * BLOCK, min((block + 1) * BLOCK, rows)
     while row + 2 <= last:
-        first, second = dot_two(direction, own[row], own[row + 1])
+        one, two = row_at(base, n, row), row_at(base, n, row + 1)
+        first, second = dot_two(n, way, one, two)
         first = _pull(first, own_labels[row], limit, each[row])
         second = _pull(second, own_labels[row + 1], limit, each[row + 1])
-        add_two(total, first, own[row], second, own[row + 1])
+        add_two(n, total, first, one, second, two)
         row += 2
     if row < last:
-        add(total, _pull(dot(direction, own[row]), own_labels[row], limit, each[row]), own[row])
+        one = row_at(base, n, row)
+        add(n, total, _pull(dot(n, way, one), own_labels[row], limit, each[row]), one)
     floats(results[0], (dimension(results[0], 3), n))[block] = memory
 
 

@@ -6,6 +6,7 @@
 import numpy as np
 from numba import njit
 
+from fedpdm.native.bridge import floats_at
 from fedpdm.native.vectors import FAST
 
 __all__ = ["drift", "logistic_slope", "move"]
@@ -38,29 +39,32 @@ def _sign(x: np.float32) -> np.float32:
 
 @njit(fastmath=FAST, error_model="numpy")
 def drift(
-    x: np.ndarray, fixed: np.ndarray, step_size: np.float32, weight: np.float32, beta: np.float32, lasso: np.float32
+    n: int, at_x: int, at_fixed: int, step_size: np.float32, weight: np.float32, beta: np.float32, lasso: np.float32
 ) -> None:
     """Compute x - eta (fixed + w x + beta grad of x^2 / (1 + x^2) + lasso sign(x)), in place.
 
     Parameters
     ----------
-    x : ndarray
-        The row; it changes.
-    fixed : ndarray
-        The part of the direction that is the same in all steps.
+    n : int
+        Length of the row.
+    at_x : int
+        Address of the row, which changes.
+    at_fixed : int
+        Address of the part of the direction that is the same in all steps.
     step_size, weight, beta, lasso : float32
         The numbers eta, w, beta and the strength of an L1 penalty.
     """
+    x, fixed = floats_at(at_x, (n,)), floats_at(at_fixed, (n,))
     if beta == 0 and lasso == 0:
-        for i in range(x.shape[0]):
+        for i in range(n):
             x[i] -= step_size * (fixed[i] + weight * x[i])
         return
     if lasso == 0:
-        for i in range(x.shape[0]):
+        for i in range(n):
             bend = np.float32(1.0) + x[i] * x[i]
             x[i] -= step_size * (fixed[i] + weight * x[i] + beta * np.float32(2.0) * x[i] / (bend * bend))
         return
-    for i in range(x.shape[0]):
+    for i in range(n):
         bend = np.float32(1.0) + x[i] * x[i]
         pull = lasso * _sign(x[i]) + beta * np.float32(2.0) * x[i] / (bend * bend)
         x[i] -= step_size * (fixed[i] + weight * x[i] + pull)
@@ -68,10 +72,11 @@ def drift(
 
 @njit(fastmath=FAST, error_model="numpy")
 def move(
-    x: np.ndarray,
+    n: int,
+    at_x: int,
     factor: np.float32,
-    data: np.ndarray,
-    fixed: np.ndarray,
+    at_data: int,
+    at_fixed: int,
     step_size: np.float32,
     weight: np.float32,
     beta: np.float32,
@@ -81,14 +86,16 @@ def move(
 
     Parameters
     ----------
-    x : ndarray
-        The row; it changes.
+    n : int
+        Length of the row.
+    at_x : int
+        Address of the row, which changes.
     factor : float32
         What the gradient is multiplied by.
-    data : ndarray
-        The gradient.
-    fixed : ndarray
-        The part of the direction that is the same in all steps.
+    at_data : int
+        Address of the gradient.
+    at_fixed : int
+        Address of the part of the direction that is the same in all steps.
     step_size, weight, beta, lasso : float32
         As in `drift`.
 
@@ -97,14 +104,15 @@ def move(
     float32
         The squared norm of the direction.
     """
+    x, data, fixed = floats_at(at_x, (n,)), floats_at(at_data, (n,)), floats_at(at_fixed, (n,))
     norm = np.float32(0.0)
     if beta == 0 and lasso == 0:
-        for i in range(x.shape[0]):
+        for i in range(n):
             way = factor * data[i] + fixed[i] + weight * x[i]
             norm += way * way
             x[i] -= step_size * way
         return norm
-    for i in range(x.shape[0]):
+    for i in range(n):
         bend = np.float32(1.0) + x[i] * x[i]
         pull = beta * np.float32(2.0) * x[i] / (bend * bend)
         if lasso != 0:

@@ -15,22 +15,23 @@ from numba import njit
 
 from fedpdm.native.moves import drift, logistic_slope, move
 from fedpdm.native.two_classes import NARROW, two_class_steps
-from fedpdm.native.vectors import add, add_two, announce, dot, dot_two, put, put_two
+from fedpdm.native.vectors import add, add_two, address, announce, dot, dot_two, put, put_two, row_at
 
 __all__ = ["KINDS", "client_steps"]
 
 LOGISTIC, SOFTMAX = 0, 1
 KINDS = {"logistic": LOGISTIC, "softmax": SOFTMAX}
 AHEAD = 8  # examples that are on their way from memory
-SUM, NOTHING = -1, -2  # where a row of a gradient is, if it is not an example
+NOTHING = 0  # where a row of a gradient is that is zero
 
 
 @njit(error_model="numpy")
-def _softmax_slopes(clip: np.float32, x: np.ndarray, example: np.ndarray, label: int, slopes: np.ndarray) -> None:
-    """Derivatives of an example's loss in its scores."""
+def _softmax_slopes(clip: np.float32, x: np.ndarray, example: int, label: int, slopes: np.ndarray) -> None:
+    """Derivatives of the loss of the example at this address in its scores."""
     largest, total, gap = np.float32(-np.inf), np.float32(0.0), np.float32(0.0)
+    at_x, n = address(x), x.shape[1]
     for k in range(x.shape[0]):
-        slopes[k] = dot(x[k], example)
+        slopes[k] = dot(n, row_at(at_x, n, k), example)
         largest = max(largest, slopes[k])
     for k in range(x.shape[0]):
         slopes[k] = np.exp(slopes[k] - largest)
@@ -58,19 +59,20 @@ def _softmax_gradient(
 ) -> np.float32:
     """As `_logistic_gradient`, for the softmax loss: all rows are in `data`."""
     share, slopes, total = np.float32(1.0) / np.float32(len(rows)), np.empty(len(x), np.float32), np.float32(0.0)
+    at_features, at_data, n = address(features), address(data), x.shape[1]
     for j in range(len(rows)):
-        example = features[rows[j]]
+        example = row_at(at_features, n, rows[j])
         if j < len(coming):
-            announce(features[coming[j]])
+            announce(n, row_at(at_features, n, coming[j]))
         _softmax_slopes(clip, x, example, labels[rows[j]], slopes)
         for k in range(len(x)):
             if j == 0:
-                put(data[k], share * slopes[k], example)
+                put(n, row_at(at_data, n, k), share * slopes[k], example)
             else:
-                add(data[k], share * slopes[k], example)
+                add(n, row_at(at_data, n, k), share * slopes[k], example)
     for k in range(len(x)):
-        source[k], times[k] = SUM, np.float32(1.0)
-        total += dot(data[k], data[k])
+        source[k], times[k] = row_at(at_data, n, k), np.float32(1.0)
+        total += dot(n, source[k], source[k])
     return math.sqrt(total)
 
 
@@ -88,39 +90,41 @@ def _logistic_gradient(
 ) -> np.float32:
     """The mean gradient of the losses of a batch, whose rows are in the order of their labels; returns its norm.
 
-    Row k of it is times[k] times: row k of `data` if source[k] is SUM; an example if source[k] is its number, so that nothing
-    is copied for a class with a single example; and zero if source[k] is NOTHING. The rows of the next batch are announced.
+    Row k of it is times[k] times the row at source[k]: a row of `data`, or, for a class with a single example, that example, so
+    that nothing is copied; and zero if source[k] is NOTHING. The rows of the next batch are announced.
     """
     share, total, last = np.float32(1.0) / np.float32(len(rows)), np.float32(0.0), 0
-    pulls = np.empty(len(rows), np.float32)
+    pulls, examples = np.empty(len(rows), np.float32), np.empty(len(rows), np.int64)
+    at_features, at_data, at_x, n = address(features), address(data), address(x), x.shape[1]
     source[:] = NOTHING
     while last < len(rows):
         k, first = labels[rows[last]], last
         while last < len(rows) and labels[rows[last]] == k:
             if last < len(coming):
-                announce(features[coming[last]])
+                announce(n, row_at(at_features, n, coming[last]))
+            examples[last] = row_at(at_features, n, rows[last])
             last += 1
-        j = first
+        j, model = first, row_at(at_x, n, k)
         while j + 2 <= last:
-            pulls[j], pulls[j + 1] = dot_two(x[k], features[rows[j]], features[rows[j + 1]])
+            pulls[j], pulls[j + 1] = dot_two(n, model, examples[j], examples[j + 1])
             j += 2
         if j < last:
-            pulls[j] = dot(x[k], features[rows[j]])
+            pulls[j] = dot(n, model, examples[j])
         for j in range(first, last):
             pulls[j] = share * logistic_slope(clip, pulls[j])
         if last == first + 1:
-            source[k], times[k] = rows[first], pulls[first]
-            total += times[k] * times[k] * dot(features[rows[first]], features[rows[first]])
+            source[k], times[k] = examples[first], pulls[first]
+            total += times[k] * times[k] * dot(n, source[k], source[k])
             continue
-        source[k], times[k] = SUM, np.float32(1.0)
-        put_two(data[k], pulls[first], features[rows[first]], pulls[first + 1], features[rows[first + 1]])
+        source[k], times[k] = row_at(at_data, n, k), np.float32(1.0)
+        put_two(n, source[k], pulls[first], examples[first], pulls[first + 1], examples[first + 1])
         j = first + 2
         while j + 2 <= last:
-            add_two(data[k], pulls[j], features[rows[j]], pulls[j + 1], features[rows[j + 1]])
+            add_two(n, source[k], pulls[j], examples[j], pulls[j + 1], examples[j + 1])
             j += 2
         if j < last:
-            add(data[k], pulls[j], features[rows[j]])
-        total += dot(data[k], data[k])
+            add(n, source[k], pulls[j], examples[j])
+        total += dot(n, source[k], source[k])
     return math.sqrt(total)
 
 
@@ -168,28 +172,32 @@ def _row_by_row(
     starts, order, pulls = np.empty(len(x) + 2, np.int64), np.empty(len(visits), np.int64), np.empty(batch, np.float32)
     rows = np.empty(len(visits), np.int64)
     _by_class(labels, visits, starts, order, rows)
+    at_features, at_x, at_fixed, n = address(features), address(x), address(fixed), x.shape[1]
+    for j in range(len(rows)):
+        rows[j] = row_at(at_features, n, rows[j])
     for k in range(len(x)):
         first = last = starts[k]
+        model, still = row_at(at_x, n, k), row_at(at_fixed, n, k)
         for step in range(steps):
             while last < starts[k + 1] and order[last] < (step + 1) * batch:
                 if last + AHEAD < len(rows):
-                    announce(features[rows[last + AHEAD]])
+                    announce(n, rows[last + AHEAD])
                 last += 1
             j = first
             while j + 2 <= last:
-                pulls[j - first], pulls[j - first + 1] = dot_two(x[k], features[rows[j]], features[rows[j + 1]])
+                pulls[j - first], pulls[j - first + 1] = dot_two(n, model, rows[j], rows[j + 1])
                 j += 2
             if j < last:
-                pulls[j - first] = dot(x[k], features[rows[j]])
+                pulls[j - first] = dot(n, model, rows[j])
             for j in range(last - first):
                 pulls[j] = share * logistic_slope(clip, pulls[j])
-            drift(x[k], fixed[k], step_size, weight, beta, lasso)
+            drift(n, model, still, step_size, weight, beta, lasso)
             j = first
             while j + 2 <= last:
-                add_two(x[k], pulls[j - first], features[rows[j]], pulls[j - first + 1], features[rows[j + 1]])
+                add_two(n, model, pulls[j - first], rows[j], pulls[j - first + 1], rows[j + 1])
                 j += 2
             if j < last:
-                add(x[k], pulls[j - first], features[rows[j]])
+                add(n, model, pulls[j - first], rows[j])
             first = last
 
 
@@ -210,6 +218,7 @@ def _step_by_step(
     weight, step_size, beta, loss_clip, batch_clip, tolerance, lasso = numbers
     source, times = np.empty(len(x), np.int64), np.empty(len(x), np.float32)
     gradient_of = data, source, times
+    at_x, at_fixed, n = address(x), address(fixed), x.shape[1]
     for step in range(steps):
         rows, coming = visits[step * batch : (step + 1) * batch], visits[(step + 1) * batch : (step + 2) * batch]
         if kind == LOGISTIC:
@@ -224,11 +233,11 @@ def _step_by_step(
                 source[:] = NOTHING
         length = np.float32(0.0)
         for k in range(len(x)):
+            model, still = row_at(at_x, n, k), row_at(at_fixed, n, k)
             if source[k] == NOTHING:
-                length += move(x[k], np.float32(0.0), fixed[k], fixed[k], step_size, weight, beta, lasso)
+                length += move(n, model, np.float32(0.0), still, still, step_size, weight, beta, lasso)
             else:
-                direction = data[k] if source[k] == SUM else features[source[k]]
-                length += move(x[k], factor * times[k], direction, fixed[k], step_size, weight, beta, lasso)
+                length += move(n, model, factor * times[k], source[k], still, step_size, weight, beta, lasso)
         if length <= tolerance and tolerance > 0:
             return step + 1
     return steps

@@ -15,7 +15,7 @@ from numba import njit
 
 from fedpdm.native.bridge import floats_at
 from fedpdm.native.moves import logistic_slope, move
-from fedpdm.native.vectors import GROUP, add_group, announce, dot, dot_group, put_group
+from fedpdm.native.vectors import GROUP, add_group, address, announce, dot, dot_group, put_group, row_at
 
 __all__ = ["NARROW", "two_class_steps"]
 
@@ -63,37 +63,31 @@ def two_class_steps(
     slots = (batch + GROUP - 1) // GROUP * GROUP  # the last ones repeat an example, times zero
     rows, models = np.empty(slots, np.int64), np.empty(slots, np.int64)
     scores, times = np.empty(slots, np.float32), np.zeros((2, slots), np.float32)
-    at_features, at_x, at_data = _address(features), _address(x), _address(data)
-    at_rows, at_models, at_scores, at_times = _address(rows), _address(models), _address(scores), _address(times)
-    at_others, length = at_times + 4 * slots, 4 * n
-    all_x, all_data, all_fixed = floats_at(at_x, (2 * n,)), floats_at(at_data, (2 * n,)), floats_at(_address(fixed), (2 * n,))
+    at_features, at_x, at_data = address(features), address(x), address(data)
+    at_rows, at_models, at_scores, at_times = address(rows), address(models), address(scores), address(times)
+    at_fixed, at_others, at_second = address(fixed), row_at(at_times, slots, 1), row_at(at_data, n, 1)
     for step in range(steps):
         first = step * batch
         for j in range(slots):
             row = visits[first + min(j, batch - 1)]
-            rows[j], models[j] = at_features + length * row, at_x + length * (labels[row] != 0)
+            rows[j], models[j] = row_at(at_features, n, row), row_at(at_x, n, labels[row] != 0)
         for row in visits[first + batch : first + 2 * batch]:
-            announce(features[row])
+            announce(n, row_at(at_features, n, row))
         for j in range(0, slots, GROUP):
             dot_group(n, at_models + 8 * j, at_rows + 8 * j, at_scores + 4 * j)
         for j in range(batch):
             k = np.int64(models[j] != at_x)
             times[k, j], times[1 - k, j] = share * logistic_slope(loss_clip, scores[j]), np.float32(0.0)
-        put_group(n, at_data, at_data + length, at_times, at_others, at_rows)
+        put_group(n, at_data, at_second, at_times, at_others, at_rows)
         for j in range(GROUP, slots, GROUP):
-            add_group(n, at_data, at_data + length, at_times + 4 * j, at_others + 4 * j, at_rows + 8 * j)
+            add_group(n, at_data, at_second, at_times + 4 * j, at_others + 4 * j, at_rows + 8 * j)
         factor = np.float32(1.0)
         if batch_clip > 0:
-            norm = math.sqrt(dot(all_data, all_data))
+            norm = math.sqrt(dot(2 * n, at_data, at_data))
             factor = np.float32(min(1.0, batch_clip / (norm + 1e-30)))
             if not np.isfinite(norm):  # as in JAX: such a gradient counts as zero
-                all_data[:] = 0
-        way = move(all_x, factor, all_data, all_fixed, step_size, weight, beta, lasso)
+                floats_at(at_data, (2 * n,))[:] = 0
+        way = move(2 * n, at_x, factor, at_data, at_fixed, step_size, weight, beta, lasso)
         if way <= tolerance and tolerance > 0:
             return step + 1
     return steps
-
-
-@njit
-def _address(values: np.ndarray) -> int:
-    return np.int64(values.ctypes.data)

@@ -1,4 +1,8 @@
-"""Sums and products of rows, as loops that are vectorised; and rows that are asked for before they are needed."""
+"""Sums and products of rows, as loops that are vectorised; and rows that are asked for before they are needed.
+
+Rows are passed by their addresses. Numba passes an array as seven words and counts its owners, which takes longer than the work
+on a short row.
+"""
 
 # Numba has its own types, which pyright does not know.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportPrivateImportUsage=false, reportReturnType=false
@@ -19,6 +23,7 @@ __all__ = [
     "add",
     "add_group",
     "add_two",
+    "address",
     "announce",
     "dot",
     "dot_group",
@@ -26,158 +31,214 @@ __all__ = [
     "put",
     "put_group",
     "put_two",
+    "row_at",
 ]
 
 # Sums may be taken in any order, so that they are vectorised; NaN and infinity stay what they are.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
-LINE = 16  # floats that memory sends at once
+LINE = 64  # bytes that memory sends at once
+GROUP = 4
 
 
 @intrinsic
-def _fetch(typing_context: Any, row: Any, place: Any) -> Any:
-    """Ask for the part of memory with this number of a row; nobody waits for it."""
+def _fetch(typing_context: Any, address: Any) -> Any:
+    """Ask for the part of memory at this address; nobody waits for it."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values = context.make_array(signature.args[0])(context, builder, args[0]).data
-        address = builder.bitcast(builder.gep(values, [args[1]]), cgutils.voidptr_t)
+        place = builder.inttoptr(args[0], cgutils.voidptr_t)
         word = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, word, word, word])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [address, word(0), word(2), word(1)])  # to read, into the second cache, data
+        builder.call(function, [place, word(0), word(2), word(1)])  # to read, into the second cache, data
         return context.get_dummy_value()
 
-    return types.void(row, place), generate
+    return types.void(address), generate
+
+
+@njit
+def address(values: np.ndarray) -> int:
+    """Find where an array begins.
+
+    Parameters
+    ----------
+    values : ndarray
+        The array; its owner must keep it as long as the address is used.
+
+    Returns
+    -------
+    int
+        The address.
+    """
+    return np.int64(values.ctypes.data)
+
+
+@njit
+def row_at(base: int, n: int, place: int) -> int:
+    """Find where a row of a matrix begins.
+
+    Parameters
+    ----------
+    base : int
+        Address of the matrix, whose rows follow each other.
+    n : int
+        Length of a row.
+    place : int
+        Number of the row.
+
+    Returns
+    -------
+    int
+        The address.
+    """
+    return base + 4 * n * place
 
 
 @njit(error_model="numpy")
-def announce(row: np.ndarray) -> None:
+def announce(n: int, row: int) -> None:
     """Ask the memory for a row; nobody waits for it.
 
     Parameters
     ----------
-    row : ndarray
-        The row.
+    n : int
+        Its length.
+    row : int
+        Its address.
     """
-    for place in range(0, row.shape[0], LINE):
-        _fetch(row, place)
+    for place in range(0, 4 * n, LINE):
+        _fetch(row + place)
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def dot(left: np.ndarray, right: np.ndarray) -> np.float32:
+def dot(n: int, left: int, right: int) -> np.float32:
     """Compute the product of two rows.
 
     Parameters
     ----------
-    left, right : ndarray
-        Of one length.
+    n : int
+        Length of a row.
+    left, right : int
+        Their addresses.
 
     Returns
     -------
     float32
         The sum of the products.
     """
+    a, b = floats_at(left, (n,)), floats_at(right, (n,))
     total = np.float32(0.0)
-    for i in range(left.shape[0]):
-        total += left[i] * right[i]
+    for i in range(n):
+        total += a[i] * b[i]
     return total
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def add(target: np.ndarray, factor: np.float32, values: np.ndarray) -> None:
+def add(n: int, target: int, factor: np.float32, row: int) -> None:
     """Add a row times a number, in place.
 
     Parameters
     ----------
-    target : ndarray
-        The row that changes.
+    n : int
+        Length of a row.
+    target : int
+        Address of the row that changes.
     factor : float32
         The number.
-    values : ndarray
-        The other row.
+    row : int
+        Address of the other row.
     """
-    for i in range(target.shape[0]):
-        target[i] += factor * values[i]
+    sums, values = floats_at(target, (n,)), floats_at(row, (n,))
+    for i in range(n):
+        sums[i] += factor * values[i]
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def put(target: np.ndarray, factor: np.float32, values: np.ndarray) -> None:
+def put(n: int, target: int, factor: np.float32, row: int) -> None:
     """Write a row times a number.
 
     Parameters
     ----------
-    target : ndarray
-        Takes the result.
+    n : int
+        Length of a row.
+    target : int
+        Address of the result.
     factor : float32
         The number.
-    values : ndarray
-        The row.
+    row : int
+        Address of the row.
     """
-    for i in range(target.shape[0]):
-        target[i] = factor * values[i]
+    sums, values = floats_at(target, (n,)), floats_at(row, (n,))
+    for i in range(n):
+        sums[i] = factor * values[i]
 
 
 # Two examples at once: the model is read and written once for both, and nothing waits for a single sum.
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def dot_two(x: np.ndarray, first: np.ndarray, second: np.ndarray) -> tuple[np.float32, np.float32]:
+def dot_two(n: int, x: int, first: int, second: int) -> tuple[np.float32, np.float32]:
     """Compute the products of a row with two others.
 
     Parameters
     ----------
-    x, first, second : ndarray
-        Of one length.
+    n : int
+        Length of a row.
+    x, first, second : int
+        Their addresses.
 
     Returns
     -------
     tuple of float32
         Both products.
     """
+    model, a, b = floats_at(x, (n,)), floats_at(first, (n,)), floats_at(second, (n,))
     one = two = np.float32(0.0)
-    for i in range(x.shape[0]):
-        one += x[i] * first[i]
-        two += x[i] * second[i]
+    for i in range(n):
+        one += model[i] * a[i]
+        two += model[i] * b[i]
     return one, two
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def add_two(target: np.ndarray, one: np.float32, first: np.ndarray, two: np.float32, second: np.ndarray) -> None:
+def add_two(n: int, target: int, one: np.float32, first: int, two: np.float32, second: int) -> None:
     """Add two rows, each times a number, in place.
 
     Parameters
     ----------
-    target : ndarray
-        The row that changes.
+    n : int
+        Length of a row.
+    target : int
+        Address of the row that changes.
     one, two : float32
         The numbers.
-    first, second : ndarray
-        The other rows.
+    first, second : int
+        Addresses of the other rows.
     """
-    for i in range(target.shape[0]):
-        target[i] += one * first[i] + two * second[i]
+    sums, a, b = floats_at(target, (n,)), floats_at(first, (n,)), floats_at(second, (n,))
+    for i in range(n):
+        sums[i] += one * a[i] + two * b[i]
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def put_two(target: np.ndarray, one: np.float32, first: np.ndarray, two: np.float32, second: np.ndarray) -> None:
+def put_two(n: int, target: int, one: np.float32, first: int, two: np.float32, second: int) -> None:
     """Write the sum of two rows, each times a number.
 
     Parameters
     ----------
-    target : ndarray
-        Takes the result.
+    n : int
+        Length of a row.
+    target : int
+        Address of the result.
     one, two : float32
         The numbers.
-    first, second : ndarray
-        The other rows.
+    first, second : int
+        Addresses of the rows.
     """
-    for i in range(target.shape[0]):
-        target[i] = one * first[i] + two * second[i]
+    sums, a, b = floats_at(target, (n,)), floats_at(first, (n,)), floats_at(second, (n,))
+    for i in range(n):
+        sums[i] = one * a[i] + two * b[i]
 
 
-# Groups of four examples, for short rows. Everything is passed by its address: an array takes seven words,
-# and passing ten arrays takes longer than the work on a short row.
-
-GROUP = 4
+# Groups of four examples, for short rows
 
 
 @njit(fastmath=FAST, error_model="numpy")

@@ -14,23 +14,23 @@ from fedpdm.engines.simulation.memory import ALIGNMENT, LARGE_ARRAY, on_device
 from fedpdm.native.moves import drift, move
 from fedpdm.native.vectors import GROUP, add, add_group, add_two, dot, dot_group, dot_two, put, put_group, put_two
 
-VECTOR, NUMBER = np.ones(100, np.float32), np.float32(0.5)
-ROWS, SUMS, NUMBERS = np.ones((GROUP, 100), np.float32), np.zeros((2, 100), np.float32), np.ones((2, GROUP), np.float32)
+N, NUMBER = 100, np.float32(0.5)
+ROWS, NUMBERS = np.ones((GROUP, N), np.float32), np.ones((2, GROUP), np.float32)
 WHERE = np.array([row.ctypes.data for row in ROWS])
-WHERE_ROWS, ONE, OTHER = (np.int64(array.ctypes.data) for array in (WHERE, *SUMS))
-TIMES, OTHERS = (np.int64(array.ctypes.data) for array in NUMBERS)
+ROW, OTHER, TARGET, SECOND = (int(place) for place in WHERE)
+GROUP_ROWS, TIMES, OTHERS = (int(array.ctypes.data) for array in (WHERE, *NUMBERS))
 LOOPS = {
-    dot: (VECTOR, VECTOR),
-    dot_two: (VECTOR, VECTOR, VECTOR),
-    add: (VECTOR, NUMBER, VECTOR),
-    add_two: (VECTOR, NUMBER, VECTOR, NUMBER, VECTOR),
-    put: (VECTOR, NUMBER, VECTOR),
-    put_two: (VECTOR, NUMBER, VECTOR, NUMBER, VECTOR),
-    dot_group: (100, WHERE_ROWS, WHERE_ROWS, TIMES),
-    put_group: (100, ONE, OTHER, TIMES, OTHERS, WHERE_ROWS),
-    add_group: (100, ONE, OTHER, TIMES, OTHERS, WHERE_ROWS),
-    drift: (VECTOR, VECTOR, NUMBER, NUMBER, NUMBER, NUMBER),
-    move: (VECTOR, NUMBER, VECTOR, VECTOR, NUMBER, NUMBER, NUMBER, NUMBER),
+    dot: (N, ROW, OTHER),
+    dot_two: (N, TARGET, ROW, OTHER),
+    dot_group: (N, GROUP_ROWS, GROUP_ROWS, TIMES),
+    add: (N, TARGET, NUMBER, ROW),
+    add_two: (N, TARGET, NUMBER, ROW, NUMBER, OTHER),
+    add_group: (N, TARGET, SECOND, TIMES, OTHERS, GROUP_ROWS),
+    put: (N, TARGET, NUMBER, ROW),
+    put_two: (N, TARGET, NUMBER, ROW, NUMBER, OTHER),
+    put_group: (N, TARGET, SECOND, TIMES, OTHERS, GROUP_ROWS),
+    drift: (N, TARGET, ROW, NUMBER, NUMBER, NUMBER, NUMBER),
+    move: (N, TARGET, NUMBER, ROW, OTHER, NUMBER, NUMBER, NUMBER, NUMBER),
 }
 THIN = ("privacy.mechanism=paper", "privacy.epsilon=100000", "compression.kind=topk", "compression.uplink=0.1")
 
@@ -39,7 +39,7 @@ THIN = ("privacy.mechanism=paper", "privacy.epsilon=100000", "compression.kind=t
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
 def test_a_loop_of_the_kernel_works_on_vectors(loop) -> None:
     """Most multiplications and all divisions inside the main loop are of whole vectors; a checked division would not be."""
-    loop(*(np.copy(argument) if isinstance(argument, np.ndarray) else argument for argument in LOOPS[loop]))
+    loop(*LOOPS[loop])
     text = next(iter(loop.inspect_asm().values()))
     assert re.search(r"v(fn?m(add|sub)\w*|mul)ps\s.*%[yz]mm", text), "no product of vectors"
     assert loop not in (drift, move) or re.search(r"vdivps\s.*%[yz]mm", text), "no division of vectors"
