@@ -25,31 +25,25 @@ import jax
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba import carray, njit, types
+from numba import carray, cfunc, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 __all__ = [
     "HANDLER",
+    "ITEM",
     "SOURCES",
-    "TASK",
     "address_of",
-    "begin",
     "buffers",
-    "claim",
     "digest_of",
     "dimension",
-    "end",
-    "finish",
-    "first_result",
     "flags",
     "floats",
     "floats_at",
     "integers",
-    "is_question",
-    "let_go",
-    "name_task",
+    "name_function",
     "register",
+    "serve",
     "words_at",
 ]
 
@@ -60,13 +54,14 @@ API_VERSION, SCHEDULE, THREADS = 4, 17, 18  # of XLA_FFI_Api; the last two are k
 VERSION_0_3 = 3 << 32  # the major version is the lower half of the word
 DATA, RANK, DIMENSIONS = 3, 4, 5  # of XLA_FFI_Buffer
 # Words of the block that the threads of a call share
-TAKEN, FROM_END, FINISHED, HOLDERS, ITEMS, FRAME, BLOCK_WORDS = range(7)
+TAKEN, FROM_END, FINISHED, HOLDERS, ITEMS, FRAME, WORK, BLOCK_WORDS = range(8)
 
 _allocate = types.ExternalFunction("malloc", types.intp(types.intp))
 _free = types.ExternalFunction("free", types.void(types.intp))
 _yield = types.ExternalFunction("sched_yield", types.intc())
-TASK = types.void(types.intp)  # of a block
 HANDLER = types.intp(types.intp)  # of a frame
+ITEM = types.void(types.intp, types.intp)  # of a frame and the number of an item
+HELP_OUT = "fedpdm_help_out"
 
 
 def digest_of(folder: Path) -> int:
@@ -119,6 +114,18 @@ def _call(typing_context: Any, function: Any, argument: Any) -> Any:
         return builder.call(builder.inttoptr(args[0], kind.as_pointer()), [args[1]])
 
     return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def _call_item(typing_context: Any, function: Any, frame: Any, number: Any) -> Any:
+    """Call the C function of the type ITEM at this address."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64), ir.IntType(64)])
+        builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
 
 
 @njit
@@ -255,23 +262,12 @@ def _ask_for_help(frame: np.ndarray, task: int, block: np.ndarray) -> None:
 
 
 @njit
-def claim(block: int, own: int) -> int:
-    """Take the next item that no thread works on.
+def _claim(block: int, own: int) -> int:
+    """Take the next item that no thread works on; -1: there is none, and the arguments of the call may be freed already.
 
     The calling thread takes items from the front, its helpers from the end. So neighbours in memory mostly stay with one core,
-    and a core mostly gets the same places again in the next call.
-
-    Parameters
-    ----------
-    block : int
-        Address of the block that the threads of a call share.
-    own : int
-        How many items the calling thread has taken before; -1 for a helper.
-
-    Returns
-    -------
-    int
-        The item, or -1. After -1 the arguments of the call may be freed already.
+    and a core mostly gets the same places again in the next call. `own` is how many items the calling thread has taken before;
+    -1 for a helper.
     """
     items = words_at(block, BLOCK_WORDS)[ITEMS]
     if _fetch_add(block + 8 * TAKEN, 1) >= items:
@@ -280,131 +276,45 @@ def claim(block: int, own: int) -> int:
 
 
 @njit
-def buffers(block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the buffers of a call. Only a thread that holds an item of the call may ask.
+def _take_part(block: int, own: int) -> None:
+    """Do one item after the other; `own` is 0 for the calling thread, and -1 for a helper."""
+    while True:
+        number = _claim(block, own)
+        if number < 0:
+            return
+        words = words_at(block, BLOCK_WORDS)
+        _call_item(words[WORK], words[FRAME], number)
+        _fetch_add(block + 8 * FINISHED, 1)
+        own += own >= 0
+
+
+@njit
+def _let_go(block: int) -> None:
+    """Release a thread's hold on the block; the last thread frees it."""
+    if _fetch_add(block + 8 * HOLDERS, -1) == 1:
+        _free(block)
+
+
+@njit
+def buffers(frame: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the buffers of a call.
 
     Parameters
     ----------
-    block : int
-        Address of the block that the threads of a call share.
+    frame : int
+        Address of an XLA_FFI_CallFrame.
 
     Returns
     -------
     tuple of ndarray
         Addresses of the arguments and of the results.
     """
-    frame = words_at(words_at(block, BLOCK_WORDS)[FRAME], 15)
-    return words_at(frame[ARGUMENTS], frame[ARGUMENT_COUNT]), words_at(frame[RESULTS], frame[RESULT_COUNT])
-
-
-@njit
-def finish(block: int) -> None:
-    """Record that an item is done.
-
-    Parameters
-    ----------
-    block : int
-        Address of the block that the threads of a call share.
-    """
-    _fetch_add(block + 8 * FINISHED, 1)
-
-
-@njit
-def let_go(block: int) -> None:
-    """Release a thread's hold on the block; the last thread frees it.
-
-    Parameters
-    ----------
-    block : int
-        Address of the block that the threads of a call share.
-    """
-    if _fetch_add(block + 8 * HOLDERS, -1) == 1:
-        _free(block)
-
-
-@njit
-def begin(address: int, items: int, task: int) -> int:
-    """Make the block of a call, and invite XLA's threads to work on it.
-
-    Parameters
-    ----------
-    address : int
-        Address of an XLA_FFI_CallFrame.
-    items : int
-        Number of items.
-    task : int
-        Address of the C function that a thread runs, with the block as its argument.
-
-    Returns
-    -------
-    int
-        Address of the block; other threads may be working on it already.
-    """
-    place = _allocate(8 * BLOCK_WORDS)
-    block = words_at(place, BLOCK_WORDS)
-    block[:] = 0
-    block[HOLDERS], block[FRAME], block[ITEMS] = 1, address, items
-    _ask_for_help(words_at(address, 15), task, block)
-    return place
-
-
-@njit
-def end(block: int) -> None:
-    """Wait for the threads that still work on an item, then let go of the block.
-
-    Parameters
-    ----------
-    block : int
-        Address of the block that the threads of a call share.
-    """
-    while _fetch_add(block + 8 * FINISHED, 0) < words_at(block, BLOCK_WORDS)[ITEMS]:
-        _yield()
-    let_go(block)
-
-
-@njit
-def is_question(address: int) -> bool:
-    """Answer a call that only asks for the version, with the caller's own version.
-
-    Parameters
-    ----------
-    address : int
-        Address of an XLA_FFI_CallFrame.
-
-    Returns
-    -------
-    bool
-        Whether the call was such a question. If not, nothing was done.
-    """
-    frame = words_at(address, 15)
-    if frame[EXTENSION] == 0:
-        return False
-    extension = words_at(frame[EXTENSION], 4)
-    if extension[1] & 0xFFFFFFFF != METADATA_EXTENSION:
-        return False
-    words_at(extension[METADATA], 5)[METADATA_VERSION] = words_at(frame[API], 5)[API_VERSION]
-    return True
-
-
-@njit
-def first_result(address: int) -> int:
-    """Return the buffer of a call's first result.
-
-    Parameters
-    ----------
-    address : int
-        Address of an XLA_FFI_CallFrame.
-
-    Returns
-    -------
-    int
-        Address of the buffer.
-    """
-    return words_at(words_at(address, 15)[RESULTS], 1)[0]
+    words = words_at(frame, 15)
+    return words_at(words[ARGUMENTS], words[ARGUMENT_COUNT]), words_at(words[RESULTS], words[RESULT_COUNT])
 
 
 def address_of(symbol: str) -> Any:
-    """Make a compiled function that returns the address of a named function: see `name_task`.
+    """Make a compiled function that returns the address of a named function: see `name_function`.
 
     Parameters
     ----------
@@ -420,7 +330,7 @@ def address_of(symbol: str) -> Any:
     @intrinsic
     def address(typing_context: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)])
+            kind = ir.FunctionType(ir.VoidType(), [])  # of any type: only the address is taken
             function = cgutils.get_or_insert_function(builder.module, kind, symbol)
             return builder.ptrtoint(function, ir.IntType(64))
 
@@ -429,17 +339,58 @@ def address_of(symbol: str) -> Any:
     return address
 
 
-def name_task(symbol: str, task: Any) -> None:
+_help_out = address_of(HELP_OUT)
+
+
+@njit
+def serve(frame: int, work: int) -> None:
+    """Answer a call: do all of its items, with the help of those of XLA's threads that are free.
+
+    Parameters
+    ----------
+    frame : int
+        Address of an XLA_FFI_CallFrame. There are as many items as the first result's last dimension but two says.
+    work : int
+        Address of the C function of the type ITEM that does one of them.
+    """
+    if _is_question(frame):
+        return
+    place = _allocate(8 * BLOCK_WORDS)
+    block = words_at(place, BLOCK_WORDS)
+    block[:] = 0
+    block[HOLDERS], block[FRAME], block[WORK] = 1, frame, work
+    block[ITEMS] = dimension(words_at(words_at(frame, 15)[RESULTS], 1)[0], 3)
+    _ask_for_help(words_at(frame, 15), _help_out(), block)
+    _take_part(place, 0)
+    while _fetch_add(place + 8 * FINISHED, 0) < block[ITEMS]:
+        _yield()
+    _let_go(place)
+
+
+@njit
+def _is_question(address: int) -> bool:
+    """Answer a call that only asks for the version, with the caller's own version; returns whether it was one."""
+    frame = words_at(address, 15)
+    if frame[EXTENSION] == 0:
+        return False
+    extension = words_at(frame[EXTENSION], 4)
+    if extension[1] & 0xFFFFFFFF != METADATA_EXTENSION:
+        return False
+    words_at(extension[METADATA], 5)[METADATA_VERSION] = words_at(frame[API], 5)[API_VERSION]
+    return True
+
+
+def name_function(symbol: str, function: Any) -> None:
     """Name a compiled C function, so that code from Numba's cache finds it in this process.
 
     Parameters
     ----------
     symbol : str
         The name.
-    task : Numba cfunc
+    function : Numba cfunc
         The function.
     """
-    llvmlite.binding.add_symbol(symbol, task.address)
+    llvmlite.binding.add_symbol(symbol, function.address)
 
 
 def register(name: str, handler: Any) -> None:
@@ -453,3 +404,18 @@ def register(name: str, handler: Any) -> None:
         A function of the type HANDLER.
     """
     jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(handler.address)), platform="cpu")
+
+
+def _compile(sources: int) -> None:
+    """Compile what a helping thread does, or read it from Numba's cache; it captures `sources`: see the module's text."""
+
+    @cfunc(types.void(types.intp), cache=True)
+    def help_out(block: int) -> None:
+        if sources > 0:
+            _take_part(block, -1)
+            _let_go(block)
+
+    name_function(HELP_OUT, help_out)
+
+
+_compile(SOURCES)

@@ -18,23 +18,17 @@ from numba import cfunc, njit
 
 from fedpdm.native.bridge import (
     HANDLER,
+    ITEM,
     SOURCES,
-    TASK,
     address_of,
-    begin,
     buffers,
-    claim,
     dimension,
-    end,
-    finish,
-    first_result,
     floats,
     floats_at,
     integers,
-    is_question,
-    let_go,
-    name_task,
+    name_function,
     register,
+    serve,
 )
 from fedpdm.native.draws import draw, order_of
 from fedpdm.native.steps import KINDS, client_steps
@@ -85,39 +79,24 @@ def _solve_one(arguments: np.ndarray, results: np.ndarray, c: int) -> None:
     integers(results[1], (working,))[c] = taken
 
 
-_task = address_of(f"{TARGET}_task")
-
-
-@njit
-def _take_part(block: int, own: int) -> None:
-    """Solve for one client after the other; `own` is 0 for the calling thread, and -1 for a helper."""
-    while True:
-        c = claim(block, own)
-        if c < 0:
-            return
-        arguments, results = buffers(block)
-        _solve_one(arguments, results, c)
-        finish(block)
-        own += own >= 0
+_item = address_of(f"{TARGET}_item")
 
 
 def _compile(sources: int) -> None:
     """Compile the kernel, or read it from Numba's cache. Both functions capture `sources`: see `fedpdm.native.bridge`."""
 
-    @cfunc(TASK, cache=True)
-    def help_out(block: int) -> None:
+    @cfunc(ITEM, cache=True)
+    def item(frame: int, number: int) -> None:
         if sources > 0:
-            _take_part(block, -1)
-            let_go(block)
+            arguments, results = buffers(frame)
+            _solve_one(arguments, results, number)
 
-    name_task(f"{TARGET}_task", help_out)
+    name_function(f"{TARGET}_item", item)
 
     @cfunc(HANDLER, cache=True)
     def handle(frame: int) -> int:
-        if sources > 0 and not is_question(frame):
-            block = begin(frame, dimension(first_result(frame), 3), _task())
-            _take_part(block, 0)
-            end(block)
+        if sources > 0:
+            serve(frame, _item())
         return 0
 
     register(TARGET, handle)

@@ -18,22 +18,16 @@ from numba import cfunc, njit
 
 from fedpdm.native.bridge import (
     HANDLER,
+    ITEM,
     SOURCES,
-    TASK,
     address_of,
-    begin,
     buffers,
-    claim,
     dimension,
-    end,
-    finish,
-    first_result,
     flags,
     integers,
-    is_question,
-    let_go,
-    name_task,
+    name_function,
     register,
+    serve,
 )
 
 __all__ = ["largest", "mark_largest"]
@@ -94,40 +88,32 @@ def mark_largest(keys: np.ndarray, k: int, chosen: np.ndarray) -> None:
             chosen[i], k = 1, k - 1
 
 
-_task = address_of(f"{TARGET}_task")
+@njit(error_model="numpy")
+def _mark_one(arguments: np.ndarray, results: np.ndarray, row: int) -> None:
+    """One of the rows; the arguments are those of `largest`."""
+    rows, size = dimension(arguments[0], 3), dimension(arguments[0], 1)
+    k = min(max(integers(arguments[1], (1,))[0], 1), size)
+    mark_largest(integers(arguments[0], (rows, size))[row], k, flags(results[0], (rows, size))[row])
 
 
-@njit
-def _take_part(block: int, own: int) -> None:
-    while True:
-        c = claim(block, own)
-        if c < 0:
-            return
-        arguments, results = buffers(block)
-        rows, size = dimension(arguments[0], 3), dimension(arguments[0], 1)
-        k = min(max(integers(arguments[1], (1,))[0], 1), size)
-        mark_largest(integers(arguments[0], (rows, size))[c], k, flags(results[0], (rows, size))[c])
-        finish(block)
-        own += own >= 0
+_item = address_of(f"{TARGET}_item")
 
 
 def _compile(sources: int) -> None:
     """Compile the kernel, or read it from Numba's cache. Both functions capture `sources`: see `fedpdm.native.bridge`."""
 
-    @cfunc(TASK, cache=True)
-    def help_out(block: int) -> None:
+    @cfunc(ITEM, cache=True)
+    def item(frame: int, number: int) -> None:
         if sources > 0:
-            _take_part(block, -1)
-            let_go(block)
+            arguments, results = buffers(frame)
+            _mark_one(arguments, results, number)
 
-    name_task(f"{TARGET}_task", help_out)
+    name_function(f"{TARGET}_item", item)
 
     @cfunc(HANDLER, cache=True)
     def handle(frame: int) -> int:
-        if sources > 0 and not is_question(frame):
-            block = begin(frame, dimension(first_result(frame), 3), _task())
-            _take_part(block, 0)
-            end(block)
+        if sources > 0:
+            serve(frame, _item())
         return 0
 
     register(TARGET, handle)

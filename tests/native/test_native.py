@@ -16,7 +16,7 @@ from fedpdm.algorithms.local import Examples, LocalPlan, solve
 from fedpdm.choices import ALGORITHMS, LOSSES
 from fedpdm.config import load_config
 from fedpdm.engines.simulation.build import build_simulation
-from fedpdm.native import SWITCH, bridge, linear
+from fedpdm.native import SWITCH, bridge, gradient, linear, selection
 from fedpdm.native.draws import DRAW_BITS, draw, order_of
 from fedpdm.problem import Problem, penalties
 from fedpdm.problem.losses import restricted
@@ -155,8 +155,8 @@ def test_the_name_of_the_code_changes_with_every_file_of_the_room(tmp_path: Path
         path.write_text(path.read_text() + "\n")
         names.add(bridge.digest_of(tmp_path))
     assert len(names) == 1 + len(list(tmp_path.glob("*.py")))
-    for name in ("help_out", "handle"):
-        code = next(c for c in linear._compile.__code__.co_consts if getattr(c, "co_name", "") == name)
+    for module, name in ((bridge, "help_out"), (linear, "item"), (linear, "handle"), (selection, "item"), (gradient, "item")):
+        code = next(c for c in module._compile.__code__.co_consts if getattr(c, "co_name", "") == name)
         assert "sources" in code.co_freevars
 
 
