@@ -36,6 +36,7 @@ class Examples(NamedTuple):
     weights: Array | None = None  # [clients, rows] the weight of a row if the unit is a person: 1/m for each of its m rows
     persons: Array | None = None  # [clients]
     grams: Array | None = None  # [clients, rows, rows] products of the client's rows, where steps are taken in their space
+    unpadded: tuple[Array, Array, Array] | None = None  # if the arrays above are a copy of this client's rows: see `in_line`
 
     def rows(self, index: Array) -> tuple[Array, Array]:
         return self.features[self.client, index], self.labels[self.client, index]
@@ -43,6 +44,13 @@ class Examples(NamedTuple):
     def of_rows(self) -> tuple[Any, ...]:
         """What objectives and gradients are computed from."""
         return self.features, self.labels, self.sizes, self.weights, self.persons
+
+    def in_line(self) -> tuple[Array, Array, Array]:
+        """All clients' features and labels, one row after the other, and the place of this client's first row; no copies."""
+        if self.unpadded is not None:
+            return self.unpadded
+        rows = self.labels.shape[1]
+        return self.features.reshape(-1, self.features.shape[2]), self.labels.reshape(-1), self.client * rows
 
     @property
     def slots(self) -> Array:
@@ -86,16 +94,16 @@ def _batches(plan: LocalPlan, examples: Examples, key: Array) -> Callable[[Array
 
 def _in_blocks(problem: Problem, examples: Examples, weights: Array, x: Array) -> Array:
     """Compute the gradient of all rows, block by block: a block is in the cache when its second product reads it again."""
-    _, rows, width = examples.features.shape
+    (rows,), (features, labels, first) = weights.shape, examples.in_line()
+    width = features.shape[1]
     size = min(rows, max(8, BLOCK_BYTES // (width * x.dtype.itemsize)))
 
     def add(block: Array, gradient: Array) -> Array:
         start = jnp.minimum(block * size, rows - size)  # the last block begins earlier, and its first rows have been counted
         places = start + jnp.arange(size)
         own = jnp.where(places >= block * size, jax.lax.dynamic_slice_in_dim(weights, start, size), 0.0)
-        features = jax.lax.dynamic_slice(examples.features, (examples.client, start, 0), (1, size, width))[0]
-        labels = jax.lax.dynamic_slice(examples.labels, (examples.client, start), (1, size))[0]
-        return gradient + problem.loss.gradient(x, features, labels, own)
+        part, classes = (jax.lax.dynamic_slice_in_dim(array, first + start, size) for array in (features, labels))
+        return gradient + problem.loss.gradient(x, part, classes, own)
 
     return jax.lax.fori_loop(0, -(-rows // size), add, jnp.zeros_like(x))
 
@@ -113,7 +121,7 @@ def _one_pass(
         from fedpdm.native.gradient import two_class_gradient
 
         clip = known.clip
-        return lambda x: two_class_gradient(examples.features, examples.labels, examples.client, weights, x, clip)
+        return lambda x: two_class_gradient(*examples.in_line(), weights, x, clip)
     return (lambda x: _in_blocks(problem, examples, weights, x)) if rows >= MANY_ROWS else None
 
 

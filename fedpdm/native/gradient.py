@@ -47,10 +47,11 @@ def _pull(score: np.float32, label: int, clip: np.float32, weight: np.float32) -
 @njit(error_model="numpy")
 def _sum_block(arguments: np.ndarray, results: np.ndarray, block: int) -> None:
     """The rows of one block; the arguments are those of `two_class_gradient`, the model's difference in place of the model."""
-    features, labels, weights, client, difference, clip = arguments
-    n, rows, registered = dimension(features, 1), dimension(features, 2), dimension(features, 3)
-    which = min(max(integers(client, (1,))[0], 0), registered - 1)  # never read other memory, for any input
-    own, own_labels = floats(features, (registered, rows, n))[which], integers(labels, (registered, rows))[which]
+    features, labels, weights, start, difference, clip = arguments
+    n, everything = dimension(features, 1), dimension(features, 2)
+    rows = min(dimension(weights, 1), everything)  # never read other memory, for any input
+    begin = min(max(integers(start, (1,))[0], 0), everything - rows)
+    own, own_labels = floats(features, (everything, n))[begin:], integers(labels, (everything,))[begin:]
     each, direction, limit = floats(weights, (rows,)), floats(difference, (n,)), floats(clip, (1,))[0]
     memory = np.zeros(n, np.float32)
     base, total, way = address(own), address(memory), address(direction)
@@ -95,16 +96,16 @@ _compile(SOURCES)
 
 
 def two_class_gradient(
-    features: Array, labels: Array, client: Array, weights: Array, model: Array, clip: Array | float
+    features: Array, labels: Array, start: Array, weights: Array, model: Array, clip: Array | float
 ) -> Array:
     """Compute the weighted sum of the gradients of a client's rows, for the softmax loss with gap clipping and two classes.
 
     Parameters
     ----------
     features, labels : Array
-        [clients, rows, n] and [clients, rows] of all clients.
-    client : Array
-        Index of the client.
+        [rows of all clients, n] and [rows of all clients].
+    start : Array
+        Place of the client's first row.
     weights : Array
         [rows] of its rows; padding has weight 0.
     model : Array
@@ -117,9 +118,9 @@ def two_class_gradient(
     Array
         [2, n].
     """
-    _, rows, n = features.shape
+    rows, n = len(weights), features.shape[1]
     shape = jax.ShapeDtypeStruct((-(-rows // BLOCK), 1, n), jnp.float32)
-    numbers = client.astype(jnp.int32)[None], model[1] - model[0], jnp.asarray(clip, jnp.float32)[None]
+    numbers = start.astype(jnp.int32)[None], model[1] - model[0], jnp.asarray(clip, jnp.float32)[None]
     # Each client's call by itself also where clients are mapped: its rows keep all threads busy.
     call = jax.ffi.ffi_call(TARGET, shape, vmap_method="sequential")
     total = jnp.sum(call(features, labels, weights, *numbers), axis=(0, 1))

@@ -49,7 +49,7 @@ def test_the_kernel_for_two_classes_gives_the_gradient_of_the_loss(rows, clip):
     loss = softmax(clip)
 
     def of(client, own):
-        return two_class_gradient(features, labels, client, own, model, clip)
+        return two_class_gradient(features.reshape(-1, WIDTH), labels.reshape(-1), client * rows, own, model, clip)
 
     exact = [loss.gradient(model, features[c], labels[c], weights[c]) for c in range(3)]
     mapped = jax.jit(jax.vmap(of))(jnp.arange(3), weights)
@@ -79,3 +79,26 @@ def test_many_rows_of_two_classes_are_read_by_the_kernel(monkeypatch):
     assert "fedpdm_two_class_gradient" in native
     np.testing.assert_allclose(in_one_pass, at_once, rtol=0, atol=1e-6)
     assert np.isfinite(beyond).all()
+
+
+@pytest.mark.parametrize(("classes", "limit"), [(2, "KERNEL_ROWS"), (3, "MANY_ROWS")])
+def test_rows_without_padding_are_read_where_they_are(monkeypatch, classes, limit):
+    """The client's rows are a part of a longer array: no copy of them is made."""
+    monkeypatch.setattr(local, limit, 1)
+    monkeypatch.setattr(local, "BLOCK_BYTES", 4 * WIDTH * 8)
+    rng = np.random.default_rng(6)
+    features = jnp.asarray(rng.normal(size=(3 * ROWS, WIDTH)), jnp.float32)
+    labels = jnp.asarray(rng.integers(0, classes, 3 * ROWS), jnp.int32)
+    x0 = jnp.asarray(rng.normal(size=(classes, WIDTH)), jnp.float32)
+    problem, plan = Problem(softmax(0.4), penalties.none()), LocalPlan(3, 0, 0.05, linearised=True)
+
+    def work(features, labels, start, unpadded):
+        own = (jax.lax.dynamic_slice_in_dim(array, start, ROWS)[None] for array in (features, labels))
+        examples = Examples(*own, jnp.array([17]), jnp.int32(0), unpadded=(features, labels, start) if unpadded else None)
+        return solve(problem, plan, examples, x0, 0.0, 0.7, jnp.float32(0.05), jax.random.key(0))[0]
+
+    ways = [jax.jit(work, static_argnums=3).lower(features, labels, jnp.int32(11), way).compile() for way in (False, True)]
+    copied, in_place = (way(features, labels, jnp.int32(11)) for way in ways)
+    np.testing.assert_array_equal(in_place, copied)
+    of_the_client = f"f32[{ROWS},{WIDTH}]"
+    assert [of_the_client in way.as_text().replace(f"f32[1,{ROWS}", f"f32[{ROWS}") for way in ways] == [True, False]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedpdm.algorithms import local
 from fedpdm.config import load_config
 from fedpdm.data import federation_from_arrays, ragged
 from fedpdm.data.federation import Federation
@@ -44,6 +45,27 @@ def test_a_run_on_ragged_rows_is_that_on_padded_ones(preset: str, monkeypatch: p
     assert objective == pytest.approx(padded_objective, rel=1e-5)
     assert measure == pytest.approx(padded_measure, rel=0.05, abs=1e-6)
     np.testing.assert_array_equal(labels, padded_labels)
+
+
+def test_one_gradient_of_ragged_clients_is_that_of_padded_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the kernel, which reads the rows where they are."""
+    monkeypatch.setattr(local, "KERNEL_ROWS", 1)
+    settings = ["data.name=own", "data.partition=iid", "data.clients=5", "rounds.participants=5", "rounds.total=6"]
+    private = [
+        "privacy.mechanism=sound",
+        "privacy.mode=linearised",
+        "privacy.epsilon=50",
+        "local.batch_size=0",
+        "data.radius=2",
+    ]
+    models = []
+    for stored_ragged in (True, False):
+        simulation = build_simulation(load_config("plain", [*settings, *private]), unequal(monkeypatch, stored_ragged))
+        assert (simulation.window.data.starts is not None) is stored_ragged
+        list(simulation.run())
+        models.append(simulation.model)
+    np.testing.assert_allclose(*models, atol=1e-5)
+    assert np.abs(models[0]).max() > 0.1
 
 
 def test_batches_of_ragged_clients_are_those_of_padded_ones(monkeypatch: pytest.MonkeyPatch) -> None:

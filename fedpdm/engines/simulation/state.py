@@ -153,7 +153,8 @@ class DeviceData(NamedTuple):
                 if self.weights is not None:
                     weights, persons = part(self.weights), self.persons[client][None]
                 own = (part(self.features), part(self.labels), self.sizes[client][None], jnp.int32(0))
-                return work(Examples(*own, weights, persons))
+                unpadded = self.features, self.labels, self.starts[client]
+                return work(Examples(*own, weights, persons, unpadded=unpadded))
 
             return run
 
