@@ -21,11 +21,13 @@ __all__ = [
     "FAST",
     "GROUP",
     "add",
+    "add_four",
     "add_group",
     "add_two",
     "address",
     "announce",
     "dot",
+    "dot_four",
     "dot_group",
     "dot_two",
     "put",
@@ -242,6 +244,52 @@ def put_two(n: int, target: int, one: np.float32, first: int, two: np.float32, s
 
 
 @njit(fastmath=FAST, error_model="numpy")
+def dot_four(n: int, x: int, first: int, scores: int) -> None:
+    """Compute the products of a row with four others that follow each other.
+
+    Parameters
+    ----------
+    n : int
+        Length of a row.
+    x, first : int
+        Addresses of the row, and of the first of the four.
+    scores : int
+        Address of the four results.
+    """
+    model, found = floats_at(x, (n,)), floats_at(scores, (GROUP,))
+    r0, r1, r2, r3 = _following(first, n)
+    s0 = s1 = s2 = s3 = np.float32(0.0)
+    for i in range(n):
+        s0 += model[i] * r0[i]
+        s1 += model[i] * r1[i]
+        s2 += model[i] * r2[i]
+        s3 += model[i] * r3[i]
+    found[0], found[1], found[2], found[3] = s0, s1, s2, s3
+
+
+@njit(fastmath=FAST, error_model="numpy")
+def add_four(n: int, target: int, times: int, first: int) -> None:
+    """Add four rows that follow each other, each times a number, in place.
+
+    Parameters
+    ----------
+    n : int
+        Length of a row.
+    target : int
+        Address of the row that changes.
+    times : int
+        Address of the four numbers.
+    first : int
+        Address of the first of the four rows.
+    """
+    sums = floats_at(target, (n,))
+    r0, r1, r2, r3 = _following(first, n)
+    a0, a1, a2, a3 = _numbers(times)
+    for i in range(n):
+        sums[i] += a0 * r0[i] + a1 * r1[i] + a2 * r2[i] + a3 * r3[i]
+
+
+@njit(fastmath=FAST, error_model="numpy")
 def dot_group(n: int, models: int, rows: int, scores: int) -> None:
     """Compute the products of four rows, each with a model of its own.
 
@@ -319,6 +367,18 @@ def _four(addresses: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
     """The rows at four addresses."""
     a = words_at(addresses, GROUP)
     return floats_at(a[0], (n,)), floats_at(a[1], (n,)), floats_at(a[2], (n,)), floats_at(a[3], (n,))
+
+
+@njit(error_model="numpy")
+def _following(first: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Four rows that follow each other."""
+    size = 4 * n
+    return (
+        floats_at(first, (n,)),
+        floats_at(first + size, (n,)),
+        floats_at(first + 2 * size, (n,)),
+        floats_at(first + 3 * size, (n,)),
+    )
 
 
 @njit(error_model="numpy")

@@ -7,7 +7,7 @@ import pytest
 
 from fedpdm.algorithms import LocalPlan, local
 from fedpdm.algorithms.local import Examples, solve
-from fedpdm.native.gradient import BLOCK, two_class_gradient
+from fedpdm.native.gradient import BLOCK, CHUNK, exponential, two_class_gradient
 from fedpdm.problem import Problem, logistic, penalties, softmax
 from fedpdm.problem.losses import with_class_weights
 
@@ -38,7 +38,16 @@ def test_blocks_of_any_size_give_the_same_step(monkeypatch, which, rows_of_a_blo
     np.testing.assert_allclose(in_blocks, at_once, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("rows", [1, 2, BLOCK, 2 * BLOCK + 37])
+def test_the_exponential_is_right_to_the_last_digits():
+    """And it is one for zero, ends at 80 on both sides, and keeps NaN."""
+    x = np.linspace(-80, 80, 100_001).astype(np.float32)
+    exact = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose([exponential(value) for value in x], exact, rtol=1e-7)
+    limits = [exponential(np.float32(value)) for value in (0.0, np.inf, 200.0, -np.inf, -200.0, np.nan)]
+    np.testing.assert_array_equal(limits, [1.0, *2 * [exponential(x[-1])], *2 * [exponential(x[0])], np.nan])
+
+
+@pytest.mark.parametrize("rows", [1, 2, CHUNK + 3, BLOCK, 2 * BLOCK + 37])
 @pytest.mark.parametrize("clip", [1.0, 0.3])
 def test_the_kernel_for_two_classes_gives_the_gradient_of_the_loss(rows, clip):
     rng = np.random.default_rng(rows)

@@ -12,7 +12,20 @@ from fedpdm.engines.simulation import programs
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.engines.simulation.memory import ALIGNMENT, LARGE_ARRAY, on_device
 from fedpdm.native.moves import drift, move
-from fedpdm.native.vectors import GROUP, add, add_group, add_two, dot, dot_group, dot_two, put, put_group, put_two
+from fedpdm.native.vectors import (
+    GROUP,
+    add,
+    add_four,
+    add_group,
+    add_two,
+    dot,
+    dot_four,
+    dot_group,
+    dot_two,
+    put,
+    put_group,
+    put_two,
+)
 
 N, NUMBER = 100, np.float32(0.5)
 ROWS, NUMBERS = np.ones((GROUP, N), np.float32), np.ones((2, GROUP), np.float32)
@@ -23,6 +36,8 @@ LOOPS = {
     dot: (N, ROW, OTHER),
     dot_two: (N, TARGET, ROW, OTHER),
     dot_group: (N, GROUP_ROWS, GROUP_ROWS, TIMES),
+    dot_four: (N // GROUP, ROW, OTHER, TIMES),
+    add_four: (N // GROUP, TARGET, TIMES, ROW),
     add: (N, TARGET, NUMBER, ROW),
     add_two: (N, TARGET, NUMBER, ROW, NUMBER, OTHER),
     add_group: (N, TARGET, SECOND, TIMES, OTHERS, GROUP_ROWS),
