@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from fedpdm.cache import remember_compilations
 from fedpdm.errors import ConfigError, UserError, require_extra
 
-__all__ = ["Timing", "each", "last_few", "last_timing", "on_cluster", "versions"]
+__all__ = ["Timing", "each", "forget", "last_few", "last_timing", "on_cluster", "versions"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -106,6 +106,12 @@ def last_timing() -> Timing | None:
         Its time on its worker, 0 if `each` has not given an item since the last call; None: the work is done in this process.
     """
     return _clusters[-1].timing() if _clusters else None
+
+
+def forget() -> None:
+    """Drop the objects that `last_few` keeps: files may have changed since they were made."""
+    for kept in _kept:
+        kept.clear()
 
 
 def last_few(count: int) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
@@ -254,8 +260,7 @@ def _work(about: _About, task: bytes) -> tuple[Any, float]:
             )
         if _command[0] != about.command:
             _command[0] = about.command
-            for kept in _kept:
-                kept.clear()
+            forget()
         remember_compilations()  # before the task imports JAX
         began = time.perf_counter()
         with contextlib.chdir(about.folder if Path(about.folder).is_dir() else "."):

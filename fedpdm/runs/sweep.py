@@ -11,20 +11,23 @@ from typing import Any
 from fedpdm.choices import METRICS
 from fedpdm.config import Config, digest
 from fedpdm.data import Federation
+from fedpdm.data.basis_files import is_file, public_digest
+from fedpdm.data.datasets import DATASETS
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.engines.simulation.measures import figure_name
 from fedpdm.engines.simulation.simulation import Simulation
 from fedpdm.errors import ConfigError, DivergedError
-from fedpdm.runs.cluster import each, last_few
+from fedpdm.runs.cluster import each, forget, last_few
 from fedpdm.runs.evaluation import figures_of
 from fedpdm.runs.integrity import CHECKSUM
 from fedpdm.setup.directions import federate
 
 __all__ = ["Result", "figure_keys", "run_sweep", "stored_results"]
 
-# The stored result of a run: "config" (its digest), "seed", curves "round", "accuracy" ("loss" if the label is a number or a
-# time), "uplink_bytes", "downlink_bytes", and the numbers of its end: "last" and "averaged" (of that curve), those of
-# `figure_keys`, "nonzero_fraction", "objective", "stationarity", "seconds"; or only "diverged".
+# The stored result of a run: "config" (its digest), "data" (a digest of the files, if there are files of one's own), "seed",
+# curves "round", "accuracy" ("loss" if the label is a number or a time), "uplink_bytes", "downlink_bytes", and the numbers of its
+# end: "last" and "averaged" (of that curve), those of `figure_keys`, "nonzero_fraction", "objective", "stationarity", "seconds";
+# or only "diverged".
 Result = dict[str, Any]
 VERSION = 1  # raise it when the same settings give other results: then stored ones are computed again
 OWN_COLUMN = ("accuracy", "majority-rate")  # accuracy has a curve, the majority rate is the same for all
@@ -34,9 +37,9 @@ OnResult = Callable[[int, int, Config, Result], None]
 def run_sweep(configs: Sequence[Config], store: Path, on_result: OnResult | None = None) -> list[Result]:
     """Return the results of all these settings, in their order.
 
-    Settings that differ only in the seed run one after the other in one simulator. In a block `on_cluster` the workers of the
-    cluster run them; the results are the same and are stored in the same file. There is no ledger: a sweep measures on data
-    that its owner may see, and releases nothing.
+    Settings that differ only in the seed run one after the other in one simulator. Stored results of a file that has another
+    content now are run again. In a block `on_cluster` the workers of the cluster run them; the results are the same and are
+    stored in the same file. There is no ledger: a sweep measures on data that its owner may see, and releases nothing.
 
     Parameters
     ----------
@@ -52,6 +55,8 @@ def run_sweep(configs: Sequence[Config], store: Path, on_result: OnResult | None
     list of Result
         One result for each of the settings.
     """
+    if any(config.data.name not in DATASETS or is_file(config.data.basis) for config in configs):
+        forget()  # a file may have changed since an earlier call
     known = stored_results(store)
     groups: dict[str, list[Config]] = {}
     for config in configs:
@@ -66,6 +71,9 @@ def run_sweep(configs: Sequence[Config], store: Path, on_result: OnResult | None
             if on_result:
                 on_result(next(done), len(configs), config, known[key])
 
+    for key in known.keys() & ordered.keys():
+        if known[key].get("data") != _content(ordered[key][0]):
+            del known[key]
     missing = [own[0] for key, own in ordered.items() if key not in known]
     for key in [key for key in ordered if key in known]:
         say(key)
@@ -115,15 +123,13 @@ def _run(config: Config) -> Result:
     try:
         rows = list(simulation.run())
     except DivergedError as error:
-        return {"config": digest(config), "version": VERSION, "seed": config.seed, "diverged": str(error)}
+        return {**_named(config), "diverged": str(error)}
     seconds = time.perf_counter() - began - (simulation.compile_seconds - compiled)
     name = figure_name(simulation.setup.problem)
     measured = [row for row in rows if name in row]
     last = {key: value for row in rows for key, value in row.items()}
     return {
-        "config": digest(config),
-        "version": VERSION,
-        "seed": config.seed,
+        **_named(config),
         "round": [row["round"] for row in measured],
         name.removeprefix("test_"): [row[name] for row in measured],
         "uplink_bytes": [row["uplink_bytes"] for row in measured],
@@ -134,6 +140,22 @@ def _run(config: Config) -> Result:
         **{key: last.get(key) for key in ("nonzero_fraction", "objective", "stationarity")},
         "seconds": round(seconds, 3),
     }
+
+
+def _named(config: Config) -> Result:
+    content = _content(config)
+    return {"config": digest(config), "version": VERSION, "seed": config.seed} | ({"data": content} if content else {})
+
+
+def _content(config: Config) -> str | None:
+    """Return a digest of the content of a table of one's own and of a file of public rows; None: there are none.
+
+    The files of a known data set never change.
+    """
+    known = {} if config.data.name in DATASETS else dict(_federation(_data_key(config), config).checksums)
+    if is_file(config.data.basis):
+        known["basis"] = public_digest(config.data.basis)
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest() if known else None
 
 
 def _figures(simulation: Simulation) -> dict[str, float | None]:

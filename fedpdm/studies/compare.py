@@ -9,6 +9,7 @@ import numpy as np
 
 from fedpdm.choices import AGGREGATES, ALGORITHMS, METRICS
 from fedpdm.config import Config, load_config
+from fedpdm.data.encoders import with_encoder_pinned
 from fedpdm.data.schema import read_schema
 from fedpdm.errors import ConfigError
 from fedpdm.participation import fair_share
@@ -124,7 +125,8 @@ def comparison_configs(source: str, algorithms: Sequence[str], settings: Sequenc
         own.append(f"metrics.evaluate_every={max(1, total // POINTS)}")
     if "diagnose_every" not in config.metrics.model_fields_set:
         own.append(f"metrics.diagnose_every={total}")  # it reads all training data, and no curve shows it
-    return {name: load_config(source, [*settings, *own, f"algorithm.name={name}"]) for name in dict.fromkeys(algorithms)}
+    chosen = {name: load_config(source, [*settings, *own, f"algorithm.name={name}"]) for name in dict.fromkeys(algorithms)}
+    return {name: with_encoder_pinned(config) for name, config in chosen.items()}  # finished runs are found by their settings
 
 
 def epsilon_so_far(config: Config, rounds: int) -> float:

@@ -66,6 +66,25 @@ def test_algorithms_are_compared_on_a_number_and_on_a_time(tmp_path):
     assert "Concordance" in table_lines(times.rows)[0]
 
 
+def test_a_table_that_has_changed_is_compared_again(tmp_path):
+    """In the same process too; a call on the same table runs nothing."""
+    table, rng = tmp_path / "table.csv", np.random.default_rng(0)
+    x, noise = rng.random(200), rng.random(200)
+
+    def figures(labels) -> tuple[float, float]:
+        table.write_text("x,y\n" + "".join(f"{a:.4f},{int(b)}\n" for a, b in zip(x, labels, strict=True)))
+        data = [f"data.name={json.dumps(str(table))}", "data.label=y", "data.clients=2", "data.partition=iid"]
+        small = [*data, "rounds.participants=2", "rounds.total=8", "local.batch_size=0", "local.step_size=2"]
+        before = len(cells.read_text().splitlines()) if cells.exists() else 0
+        found = compare("plain", ["fedavg"], 1, cells.parent, small, show_progress=False)
+        return found.rows[0]["accuracy"], len(cells.read_text().splitlines()) - before
+
+    cells = tmp_path / "out" / "cells.jsonl"
+    (clear, first), again, (mixed, changed) = figures(x > 0.5), figures(x > 0.5), figures(noise > 0.5)
+    assert (first, again, changed) == (1, (clear, 0), 1)
+    assert clear > 0.8 > mixed
+
+
 def test_a_comparison_with_attackers_says_who_attacked_and_what_stood_against_them(tmp_path):
     digits = ["data.name=digits", "data.clients=6", "rounds.participants=6", "rounds.total=1", "local.steps=1"]
     attacked = ["attack.kind=sign-flip", "attack.clients=2", "algorithm.aggregate=median"]
