@@ -25,9 +25,9 @@ from fedpdm.setup.directions import federate
 __all__ = ["Result", "figure_keys", "run_sweep", "stored_results"]
 
 # The stored result of a run: "config" (its digest), "data" (a digest of the files, if there are files of one's own), "seed",
-# curves "round", "accuracy" ("loss" if the label is a number or a time), "uplink_bytes", "downlink_bytes", and the numbers of its
-# end: "last" and "averaged" (of that curve), those of `figure_keys`, "nonzero_fraction", "objective", "stationarity", "seconds";
-# or only "diverged".
+# curves "round", "accuracy" ("loss" if the label is a number or a time), "uplink_bytes", "downlink_bytes", and the numbers
+# of its end: "last" and "averaged" (of that curve), those of `figure_keys`, "nonzero_fraction", "objective", "stationarity",
+# "seconds"; or only "diverged".
 Result = dict[str, Any]
 VERSION = 1  # raise it when the same settings give other results: then stored ones are computed again
 OWN_COLUMN = ("accuracy", "majority-rate")  # accuracy has a curve, the majority rate is the same for all
