@@ -101,6 +101,9 @@ def check_run(path: Path) -> list[Finding]:
             found.append(looked_at(name, lambda name=name: read_sealed(path / name, "see below"), remedy))
     if (path / "ledger.sqlite").exists():
         found.append(check_ledger(path, "the model can be used; the record of what was spent is lost"))
+    elif over and found[0].fault is None and folder.needs_ledger():
+        remedy = "the model can be used; take the ledger from a backup: it says what was spent"
+        found.append(Finding("ledger.sqlite", "it is missing", remedy))
     known = {finding.file for finding in found if finding.fault}
     for fault in changed_files(path):
         name = fault.partition(" ")[0]

@@ -167,6 +167,10 @@ class RunFolder:
     def manifest(self) -> dict[str, Any]:
         return read_json(self.manifest_path, "take the run from a backup, or start a new one with --out")
 
+    def needs_ledger(self) -> bool:
+        """Tell whether the run records what it spends; in a deployment the clients do."""
+        return self.config().privacy.mechanism == "sound" and self.manifest().get("engine") != "flower"
+
     def append(self, rows: list[dict[str, Any]]) -> None:
         """Add measurements, one line each."""
         with self.metrics_path.open("a", encoding="utf-8") as file:

@@ -38,6 +38,8 @@ def read_accounts(run: Path) -> tuple[Source, list[dict[str, Any]]]:
         return "asked", _asked(folder)
     path = run / "ledger.sqlite"
     if not path.is_file():
+        if folder.manifest_path.is_file() and folder.needs_ledger():
+            raise UserError(f"{path} is missing: it says what was spent. Take it from a backup.")
         raise UserError(f"{run} has no ledger: it is not a run under the sound mechanism.")
     with Ledger(path) as ledger:
         accounts = ledger.accounts()

@@ -17,6 +17,7 @@ from fedpdm.runs.check import check_run
 from fedpdm.runs.folder import RunFolder, atomic_write
 from fedpdm.runs.integrity import read_sealed, sealed
 from fedpdm.runs.saved import load_model, plain_cell
+from fedpdm.runs.spent import read_accounts
 from fedpdm.runs.train import train
 
 SETTINGS = ["data.clients=4", "data.partition=iid", "data.label=sick", "data.features=raw", "data.basis=none"]
@@ -128,6 +129,18 @@ def test_the_check_calls_no_run_usable_that_predict_refuses(file, run, tmp_path)
     assert found.file == file
     assert "can be used" not in found.remedy
     assert "take it from a backup" in found.remedy
+
+
+def test_a_ledger_that_is_missing_is_named(run, tmp_path):
+    """The model can be used, but nobody can say what was spent: not that nothing was."""
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    (folder / "ledger.sqlite").unlink()
+    (found,) = [finding for finding in check_run(folder) if finding.fault]
+    assert (found.file, found.fault) == ("ledger.sqlite", "it is missing")
+    with pytest.raises(UserError, match=r"ledger\.sqlite is missing"):
+        read_accounts(folder)
+    load_model(folder)
 
 
 def test_a_sealed_table_is_whole_or_refused(tmp_path):
