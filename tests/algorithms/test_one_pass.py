@@ -7,7 +7,7 @@ import pytest
 
 from fedpdm.algorithms import LocalPlan, local
 from fedpdm.algorithms.local import Examples, solve
-from fedpdm.native.gradient import BLOCK, CHUNK, exponential, two_class_gradient
+from fedpdm.native.gradient import BLOCK, CHUNK, SHORT, exponential, two_class_gradient
 from fedpdm.problem import Problem, logistic, penalties, softmax
 from fedpdm.problem.losses import with_class_weights
 
@@ -48,17 +48,17 @@ def test_the_exponential_is_right_to_the_last_digits():
 
 
 @pytest.mark.parametrize("rows", [1, 2, CHUNK + 3, BLOCK, 2 * BLOCK + 37])
-@pytest.mark.parametrize("clip", [1.0, 0.3])
-def test_the_kernel_for_two_classes_gives_the_gradient_of_the_loss(rows, clip):
+@pytest.mark.parametrize(("clip", "width"), [(1.0, WIDTH), (0.3, WIDTH), (0.3, SHORT + 3)])
+def test_the_kernel_for_two_classes_gives_the_gradient_of_the_loss(rows, clip, width):
     rng = np.random.default_rng(rows)
-    features = jnp.asarray(rng.normal(size=(3, rows, WIDTH)), jnp.float32)
+    features = jnp.asarray(rng.normal(size=(3, rows, width)), jnp.float32)
     labels = jnp.asarray(rng.integers(0, 2, (3, rows)), jnp.int32)
     weights = jnp.asarray(rng.uniform(0, 1, (3, rows)) * (rng.uniform(size=(3, rows)) > 0.2) / rows, jnp.float32)
-    model = jnp.asarray(rng.normal(size=(2, WIDTH)), jnp.float32)
+    model = jnp.asarray(rng.normal(size=(2, width)), jnp.float32)
     loss = softmax(clip)
 
     def of(client, own):
-        return two_class_gradient(features.reshape(-1, WIDTH), labels.reshape(-1), client * rows, own, model, clip)
+        return two_class_gradient(features.reshape(-1, width), labels.reshape(-1), client * rows, own, model, clip)
 
     exact = [loss.gradient(model, features[c], labels[c], weights[c]) for c in range(3)]
     mapped = jax.jit(jax.vmap(of))(jnp.arange(3), weights)

@@ -116,15 +116,18 @@ def test_a_tiny_figure_end_to_end_and_again_from_its_cells(tmp_path):
     result = reproduce("fig4", tmp_path, seeds=2, scale=TINY, show_progress=False)
     ids = [claim["id"] for claim in result.claims]
     assert ids == ["fig4a-epsilon", "fig4a-rounds", "fig4b-epsilon", "fig4b-rounds", "T3a"]
-    names = {"fig4.png", "fig4.svg", "fig4.csv", "claims.json", "claims.md", "cells.jsonl", "variants.jsonl"}
+    stored = ["cells.jsonl", "variants.jsonl", "calls.jsonl"]
+    names = {"fig4.png", "fig4.svg", "fig4.csv", "claims.json", "claims.md", *stored}
     assert {f.name for f in tmp_path.iterdir()} == names
     claims = json.loads((tmp_path / "claims.json").read_text())
     assert claims == result.claims
     assert {"id", "claim", "check", "effect", "interval", "verdict"} <= claims[0].keys()
     assert "Left out" in (tmp_path / "claims.md").read_text()
-    stores = [(tmp_path / name).read_text() for name in ("cells.jsonl", "variants.jsonl")]
+    cells, variants, calls = stores = [(tmp_path / name).read_text() for name in stored]
+    assert json.loads(calls)["runs"] == len((cells + variants).splitlines())
+    assert "Calls that ran something: 1," in (tmp_path / "claims.md").read_text()
     assert reproduce("fig4", tmp_path, seeds=2, scale=TINY, show_progress=False).claims == result.claims
-    assert [(tmp_path / name).read_text() for name in ("cells.jsonl", "variants.jsonl")] == stores
+    assert [(tmp_path / name).read_text() for name in stored] == stores, "a call that runs nothing leaves no trace"
 
 
 def test_a_wrong_figure_is_one_line_and_exit_code_2():

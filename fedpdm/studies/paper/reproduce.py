@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedpdm.config import Config, digest
-from fedpdm.runs.folder import atomic_write
+from fedpdm.runs.folder import _git_commit, atomic_write
 from fedpdm.runs.sweep import Result, run_sweep, stored_results
 from fedpdm.studies.drawing import require_drawing
 from fedpdm.studies.paper.certified import run_certified
@@ -24,12 +24,13 @@ from fedpdm.studies.paper.page import Provenance, claims_page
 from fedpdm.studies.paper.remedies import compare_remedies
 from fedpdm.studies.paper.until_decided import OutOfTimeError, add_seeds, fix_rule
 from fedpdm.studies.paper.variants import Variant, kept_seeds, run_variant, variant_configs
-from fedpdm.studies.progress import CellProgress
+from fedpdm.studies.progress import CellProgress, duration
 from fedpdm.studies.sequential import Rule
 
 __all__ = ["Reproduction", "STUDIES", "reproduce"]
 
 CELLS, VARIANT_CELLS = "cells.jsonl", "variants.jsonl"
+CALLS = "calls.jsonl"  # the calls that ran something and came to their end: command, commit, runs, seconds
 # Studies beyond the paper's figures: (folder, seeds, quick, show progress) -> verdicts
 STUDIES: dict[str, Callable[[Path, int, bool, bool], list[dict[str, Any]]]] = {
     "certified": run_certified,
@@ -108,6 +109,7 @@ def reproduce(
     settings = {key: config for panel in chosen for key, config in cells(panel, scale).items()}
     variants = variant_configs(settings, scale.quick)
     folder.mkdir(parents=True, exist_ok=True)
+    before = _lines(folder)
     if rule:
         rule = fix_rule(folder, rule)
     seeds = rule.first if rule else seeds
@@ -132,8 +134,12 @@ def reproduce(
     result = Reproduction(claims, left_out, runs, time.monotonic() - began, training)
     atomic_write(folder / "claims.json", (json.dumps(claims, indent=2) + "\n").encode())
     remedies = compare_remedies(chosen, FirstSeeds(table, seeds))
+    if (ran := _lines(folder) - before) > 0:
+        call = {"command": command, "commit": _git_commit(), "runs": ran, "seconds": round(result.seconds)}
+        with (folder / CALLS).open("a") as file:
+            file.write(json.dumps(call) + "\n")
     how = Provenance(command or f"fedpdm reproduce {shlex.quote(figure)}", seeds, scale.quick, rule)
-    lines = [*how.lines(), *_changed(scale), *_cost(result)]
+    lines = [*how.lines(), *_changed(scale), *_cost(result, folder)]
     text = "\n".join(claims_page(claims, left_out, remedies, figures, lines, _readings(folder), rule)) + "\n"
     atomic_write(folder / "claims.md", text.encode())
     return result
@@ -150,11 +156,22 @@ def _changed(scale: Scale) -> list[str]:
     return lines + ([f"- Changed in all runs: {', '.join(scale.settings)}."] if scale.settings else [])
 
 
-def _cost(result: Reproduction) -> list[str]:
-    return [
-        f"- {result.cells} runs; this call took {result.seconds:.0f} s.",
-        f"- Training alone, of all cells, also those that an earlier call ran: {result.training_seconds:.0f} s.",
-    ]
+def _lines(folder: Path) -> int:
+    """Count the stored runs."""
+    return sum((folder / name).read_bytes().count(b"\n") for name in (CELLS, VARIANT_CELLS) if (folder / name).exists())
+
+
+def _cost(result: Reproduction, folder: Path) -> list[str]:
+    lines = [f"- {result.cells} runs of points in figures. Training alone: {result.training_seconds:.0f} s."]
+    path = folder / CALLS
+    calls = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    if calls:
+        total = sum(call["seconds"] for call in calls)
+        lines.append(f"- Calls that ran something: {len(calls)}, {duration(total)} in all.")
+        for call in calls:
+            known = call["commit"] or "unknown"
+            lines.append(f"    - `{call['command']}`: {call['runs']} runs in {call['seconds']} s, commit {known}")
+    return lines
 
 
 def _kept(settings: dict[Key, Config], variants: dict[Variant, Config], rule: Rule, folder: Path) -> Table:
