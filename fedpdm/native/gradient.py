@@ -83,7 +83,7 @@ def _add_short_rows(
     n: int, base: int, labels: np.ndarray, each: np.ndarray, way: int, clip: np.float32, row: int, last: int, total: int
 ) -> None:
     """Add the gradients of the rows from `row` on: chunk by chunk, in groups of four, the slopes of a chunk at once."""
-    pulls, chunk = np.empty(CHUNK, np.float32), min(NEAR // n, CHUNK)
+    pulls, chunk = np.empty(CHUNK, np.float32), min(NEAR // n, CHUNK) // GROUP * GROUP
     at_pulls = address(pulls)
     for start in range(row, last, chunk):
         count, first = min(chunk, last - start), row_at(base, n, start)
