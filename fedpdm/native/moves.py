@@ -1,4 +1,4 @@
-"""What a local step does with one row of the model, whatever the batch: the loss's slope, and the move."""
+"""The slope of a loss, and the move of one row of the model in a local step."""
 
 # Numba has its own types, which pyright does not know.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportPrivateImportUsage=false, reportReturnType=false

@@ -24,7 +24,7 @@ from fedpdm.setup.directions import federate
 
 __all__ = ["Result", "figure_keys", "run_sweep", "stored_results"]
 
-# The stored result of a run: "config" (its digest), "data" (a digest of the files, if there are files of one's own), "seed",
+# The stored result of a run: "config" (its digest), "data" (a digest of the files, if the user gave any), "seed",
 # curves "round", "accuracy" ("loss" if the label is a number or a time), "uplink_bytes", "downlink_bytes", and the numbers
 # of its end: "last" and "averaged" (of that curve), those of `figure_keys`, "nonzero_fraction", "objective", "stationarity",
 # "seconds"; or only "diverged".
@@ -148,7 +148,7 @@ def _named(config: Config) -> Result:
 
 
 def _content(config: Config) -> str | None:
-    """Return a digest of the content of a table of one's own and of a file of public rows; None: there are none.
+    """Return a digest of the content of the user's table and of a file of public rows; None: there are none.
 
     The files of a known data set never change.
     """
