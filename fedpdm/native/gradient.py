@@ -27,7 +27,8 @@ from fedpdm.native.bridge import (
     register,
     serve,
 )
-from fedpdm.native.vectors import GROUP, add, add_four, add_two, address, dot, dot_four, dot_two, row_at
+from fedpdm.native.groups import GROUP, add_four, dot_four
+from fedpdm.native.vectors import add, add_two, address, dot, dot_two, row_at
 
 __all__ = ["exponential", "two_class_gradient"]
 

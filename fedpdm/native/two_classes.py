@@ -14,8 +14,9 @@ import numpy as np
 from numba import njit
 
 from fedpdm.native.bridge import floats_at
+from fedpdm.native.groups import GROUP, add_group, dot_group
 from fedpdm.native.moves import logistic_slope, move
-from fedpdm.native.vectors import GROUP, add_group, address, announce, dot, dot_group, put_group, row_at
+from fedpdm.native.vectors import address, announce, dot, row_at
 
 __all__ = ["NARROW", "two_class_steps"]
 
@@ -66,6 +67,7 @@ def two_class_steps(
     at_features, at_x, at_data = address(features), address(x), address(data)
     at_rows, at_models, at_scores, at_times = address(rows), address(models), address(scores), address(times)
     at_fixed, at_others, at_second = address(fixed), row_at(at_times, slots, 1), row_at(at_data, n, 1)
+    gradient = floats_at(at_data, (2 * n,))
     for step in range(steps):
         first = step * batch
         for j in range(slots):
@@ -78,15 +80,15 @@ def two_class_steps(
         for j in range(batch):
             k = np.int64(models[j] != at_x)
             times[k, j], times[1 - k, j] = share * logistic_slope(loss_clip, scores[j]), np.float32(0.0)
-        put_group(n, at_data, at_second, at_times, at_others, at_rows)
-        for j in range(GROUP, slots, GROUP):
+        gradient[:] = 0
+        for j in range(0, slots, GROUP):
             add_group(n, at_data, at_second, at_times + 4 * j, at_others + 4 * j, at_rows + 8 * j)
         factor = np.float32(1.0)
         if batch_clip > 0:
             norm = math.sqrt(dot(2 * n, at_data, at_data))
             factor = np.float32(min(1.0, batch_clip / (norm + 1e-30)))
             if not np.isfinite(norm):  # as in JAX: such a gradient counts as zero
-                floats_at(at_data, (2 * n,))[:] = 0
+                gradient[:] = 0
         way = move(2 * n, at_x, factor, at_data, at_fixed, step_size, weight, beta, lasso)
         if way <= tolerance and tolerance > 0:
             return step + 1

@@ -71,8 +71,8 @@ def run_sweep(configs: Sequence[Config], store: Path, on_result: OnResult | None
             if on_result:
                 on_result(next(done), len(configs), config, known[key])
 
-    for key in known.keys() & ordered.keys():
-        if known[key].get("data") != _content(ordered[key][0]):
+    for key, own in ordered.items():  # in this order each table is read once
+        if key in known and known[key].get("data") != _content(own[0]):
             del known[key]
     missing = [own[0] for key, own in ordered.items() if key not in known]
     for key in [key for key in ordered if key in known]:

@@ -11,21 +11,9 @@ from fedpdm.data import federation_from_arrays
 from fedpdm.engines.simulation import programs
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.engines.simulation.memory import ALIGNMENT, LARGE_ARRAY, on_device
+from fedpdm.native.groups import GROUP, add_four, add_group, dot_four, dot_group
 from fedpdm.native.moves import drift, move
-from fedpdm.native.vectors import (
-    GROUP,
-    add,
-    add_four,
-    add_group,
-    add_two,
-    dot,
-    dot_four,
-    dot_group,
-    dot_two,
-    put,
-    put_group,
-    put_two,
-)
+from fedpdm.native.vectors import add, add_two, dot, dot_two, put, put_two
 
 N, NUMBER = 100, np.float32(0.5)
 ROWS, NUMBERS = np.ones((GROUP, N), np.float32), np.ones((2, GROUP), np.float32)
@@ -43,7 +31,6 @@ LOOPS = {
     add_group: (N, TARGET, SECOND, TIMES, OTHERS, GROUP_ROWS),
     put: (N, TARGET, NUMBER, ROW),
     put_two: (N, TARGET, NUMBER, ROW, NUMBER, OTHER),
-    put_group: (N, TARGET, SECOND, TIMES, OTHERS, GROUP_ROWS),
     drift: (N, TARGET, ROW, NUMBER, NUMBER, NUMBER, NUMBER),
     move: (N, TARGET, NUMBER, ROW, OTHER, NUMBER, NUMBER, NUMBER, NUMBER),
 }
