@@ -8,6 +8,7 @@ import pytest
 
 from fedpdm.choices import ALGORITHMS
 from fedpdm.config import Config
+from fedpdm.errors import UserError
 from fedpdm.studies.paper import certified, heterogeneity
 from fedpdm.studies.paper.claims import CLAIMS, judge, judge_all
 from fedpdm.studies.paper.effects import fit_quality
@@ -128,6 +129,9 @@ def test_a_tiny_figure_end_to_end_and_again_from_its_cells(tmp_path):
     assert "Calls that ran something: 1," in (tmp_path / "claims.md").read_text()
     assert reproduce("fig4", tmp_path, seeds=2, scale=TINY, show_progress=False).claims == result.claims
     assert [(tmp_path / name).read_text() for name in stored] == stores, "a call that runs nothing leaves no trace"
+    (tmp_path / "calls.jsonl").write_text(calls[:20])
+    with pytest.raises(UserError, match=r"calls\.jsonl is damaged"):
+        reproduce("fig4", tmp_path, seeds=2, scale=TINY, show_progress=False)
 
 
 def test_a_wrong_figure_is_one_line_and_exit_code_2():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedpdm.config import Config, digest
+from fedpdm.errors import UserError
 from fedpdm.runs.folder import _git_commit, atomic_write
 from fedpdm.runs.sweep import Result, run_sweep, stored_results
 from fedpdm.studies.drawing import require_drawing
@@ -103,13 +104,14 @@ def reproduce(
     for Non-convex and Non-smooth Problems with Model Sparsification.
     """
     require_drawing()
+    command = command or f"fedpdm reproduce {shlex.quote(figure)}"
     figures = chosen_figures(figure)
     began = time.monotonic()
     chosen = chosen_panels(figures, scale)
     settings = {key: config for panel in chosen for key, config in cells(panel, scale).items()}
     variants = variant_configs(settings, scale.quick)
     folder.mkdir(parents=True, exist_ok=True)
-    before = _lines(folder)
+    before, _ = _lines(folder), _calls(folder)  # a damaged file is named before anything runs
     if rule:
         rule = fix_rule(folder, rule)
     seeds = rule.first if rule else seeds
@@ -136,9 +138,8 @@ def reproduce(
     remedies = compare_remedies(chosen, FirstSeeds(table, seeds))
     if (ran := _lines(folder) - before) > 0:
         call = {"command": command, "commit": _git_commit(), "runs": ran, "seconds": round(result.seconds)}
-        with (folder / CALLS).open("a") as file:
-            file.write(json.dumps(call) + "\n")
-    how = Provenance(command or f"fedpdm reproduce {shlex.quote(figure)}", seeds, scale.quick, rule)
+        atomic_write(folder / CALLS, "".join(json.dumps(each) + "\n" for each in [*_calls(folder), call]).encode())
+    how = Provenance(command, seeds, scale.quick, rule)
     lines = [*how.lines(), *_changed(scale), *_cost(result, folder)]
     text = "\n".join(claims_page(claims, left_out, remedies, figures, lines, _readings(folder), rule)) + "\n"
     atomic_write(folder / "claims.md", text.encode())
@@ -161,11 +162,17 @@ def _lines(folder: Path) -> int:
     return sum((folder / name).read_bytes().count(b"\n") for name in (CELLS, VARIANT_CELLS) if (folder / name).exists())
 
 
+def _calls(folder: Path) -> list[dict[str, Any]]:
+    path = folder / CALLS
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): remove it. Only the times of earlier calls are lost.") from None
+
+
 def _cost(result: Reproduction, folder: Path) -> list[str]:
     lines = [f"- {result.cells} runs of points in figures. Training alone: {result.training_seconds:.0f} s."]
-    path = folder / CALLS
-    calls = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    if calls:
+    if calls := _calls(folder):
         total = sum(call["seconds"] for call in calls)
         lines.append(f"- Calls that ran something: {len(calls)}, {duration(total)} in all.")
         for call in calls:
