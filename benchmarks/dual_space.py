@@ -21,6 +21,7 @@ from fedpdm.algorithms.local import Examples, LocalPlan, solve
 from fedpdm.problem import Problem, penalties, softmax
 
 SHAPES = [(30, 600, 3970, 10), (30, 600, 785, 10), (30, 100, 785, 10), (30, 300, 105, 2), (30, 600, 201, 10)]
+SHAPES += [(30, 300, 2000, 2), (30, 100, 785, 2), (30, 50, 400, 2), (30, 50, 105, 2), (30, 20, 105, 2), (30, 300, 785, 5)]
 PARTICIPATIONS = 12
 
 

@@ -25,6 +25,7 @@ from fedpdm.problem.objective import Problem
 __all__ = ["gram_matrices", "pays", "serves", "steps_in_dual_space"]
 
 CLEAR_GAIN = 0.5  # share of the usual work below which the other space is chosen: small products are less efficient
+STEP = 2**14  # multiplications that take as long as what a step costs besides its own
 
 
 def serves(problem: Problem, plan: LocalPlan, *hooks: object) -> bool:
@@ -80,10 +81,13 @@ def pays(rows: int, features: int, classes: int, steps: int, participations: flo
     True
     >>> pays(rows=600, features=200, classes=10, steps=20, participations=12)
     False
+    >>> pays(rows=20, features=105, classes=2, steps=20, participations=12)
+    False
     """
     usual = participations * 2 * steps * rows * features * classes
     gram = rows**2 * features
-    return gram + participations * classes * rows * (3 * features + steps * rows) < CLEAR_GAIN * usual
+    dual = participations * (classes * rows * (3 * features + steps * rows) + steps * STEP)
+    return gram + dual < CLEAR_GAIN * usual
 
 
 @jax.jit
@@ -135,7 +139,7 @@ def steps_in_dual_space(
     slopes = problem.loss.slopes
     assert slopes is not None
     slope = jnp.broadcast_to(jnp.asarray(linear_term, x0.dtype), x0.shape)
-    start, drift = x0 @ features.T, slope @ features.T
+    start, drift = jnp.split(jnp.concatenate([x0, slope]) @ features.T, 2)  # one product reads the rows once
     stays = 1 - weight * step_size
 
     def move(_: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -143,6 +147,6 @@ def steps_in_dual_space(
         scores = start - along * drift + coefficients @ gram
         return stays * along + step_size, stays * coefficients - step_size * slopes(scores, labels, weights)
 
-    nothing = jnp.zeros((), x0.dtype), jnp.zeros_like(start)
-    along, coefficients = jax.lax.fori_loop(0, plan.steps, move, nothing)
+    after_first = jnp.asarray(step_size, x0.dtype), -step_size * slopes(start, labels, weights)
+    along, coefficients = jax.lax.fori_loop(1, plan.steps, move, after_first)
     return x0 - along * slope + coefficients @ features

@@ -14,10 +14,12 @@ from fedpdm.problem.local_plan import LocalPlan, step_size_at, travel
 from fedpdm.problem.losses import SMALL_BATCH
 from fedpdm.problem.objective import Problem, concave_gradient, concave_value
 
-# From this many rows on, the one gradient of linearised mode is computed block by block. A block uses one core, all rows at
-# once use all of them: with fewer rows, less than half of the processor's time is saved (benchmarks/one_pass.py).
+# Gradients of all rows (benchmarks/one_pass.py): the softmax loss has a kernel. With more classes than this, XLA's products are
+# as fast where steps find the rows in the cache.
+MANY_CLASSES = 12
+# The one gradient of linearised mode, for other losses: from so many rows on it is computed block by block. A block uses one
+# core, all rows at once use all of them: with fewer rows, less than half of the processor's time is saved.
 MANY_ROWS, BLOCK_BYTES = 50_000, 2**17
-KERNEL_ROWS = 4096  # from here on two classes have a kernel, which uses all cores
 
 __all__ = ["Examples", "LocalPlan", "LocalInfo", "solve", "step_size_at", "travel"]
 
@@ -111,18 +113,19 @@ def _in_blocks(problem: Problem, examples: Examples, weights: Array, x: Array) -
 def _one_pass(
     problem: Problem, plan: LocalPlan, examples: Examples, weights: Array, x0: Array
 ) -> Callable[[Array], Array] | None:
-    """Return how the gradient of linearised mode is computed if every row is read once; None: all rows at once."""
+    """Return how the gradient of all rows is computed if every row is read once; None: all rows at once."""
     rows, known = examples.labels.shape[1], problem.loss.native
-    if not plan.linearised or plan.batch_size or jax.default_backend() != "cpu":
+    if plan.batch_size or plan.solver != "steps" or jax.default_backend() != "cpu":
         return None
     types = x0.dtype, examples.features.dtype, examples.labels.dtype
-    fits = rows >= KERNEL_ROWS and len(x0) == 2 and types == (jnp.float32, jnp.float32, jnp.int32) and native_kernels()
-    if fits and known is not None and known.name == "softmax" and known.gradient is problem.loss.gradient:
-        from fedpdm.native.gradient import two_class_gradient
+    fits = types == (jnp.float32, jnp.float32, jnp.int32) and len(x0) > 1 and (plan.linearised or len(x0) <= MANY_CLASSES)
+    if fits and native_kernels() and known is not None and known.name == "softmax" and known.gradient is problem.loss.gradient:
+        from fedpdm.native.gradient import softmax_gradient
 
         clip = known.clip
-        return lambda x: two_class_gradient(*examples.in_line(), weights, x, clip)
-    return (lambda x: _in_blocks(problem, examples, weights, x)) if rows >= MANY_ROWS else None
+        return lambda x: softmax_gradient(*examples.in_line(), weights, x, clip)
+    in_blocks = plan.linearised and rows >= MANY_ROWS
+    return (lambda x: _in_blocks(problem, examples, weights, x)) if in_blocks else None
 
 
 def _native_serves(problem: Problem, plan: LocalPlan, key: Array, dtype: Any, *hooks: object) -> bool:
@@ -192,8 +195,9 @@ def solve(
         x = steps_in_dual_space(problem, plan, rows, gram, x0, linear_term, weight, step_size)
         return x, LocalInfo(jnp.int32(plan.steps))
     local = _LocalProblem(problem, plan, batch_of, x0, linear_term, weight, gradient_noise, support, metric)
-    if plan.linearised:
+    if plan.batch_size == 0:
         local = local._replace(one_pass=_one_pass(problem, plan, examples, batch_of(jnp.int32(0))[2], x0))
+    if plan.linearised:
         slope = local.on_support(local.smooth_gradient(x0, jnp.int32(0)) + linear_term)
         move = lambda _, x: x - step_size * (slope + weight * (x - x0))  # noqa: E731
         return jax.lax.fori_loop(0, plan.steps, move, x0), LocalInfo(jnp.int32(plan.steps))

@@ -1,4 +1,4 @@
-"""Four examples at once, for short rows. Rows are passed by address, as in `fedpdm.native.vectors`."""
+"""Four examples at once. Rows are passed by address, as in `fedpdm.native.vectors`."""
 
 # Numba has its own types, which pyright does not know.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportPrivateImportUsage=false, reportReturnType=false
@@ -7,57 +7,115 @@ import numpy as np
 from numba import njit
 
 from fedpdm.native.bridge import floats_at, words_at
-from fedpdm.native.vectors import FAST
+from fedpdm.native.vectors import FAST, FUSED
 
-__all__ = ["GROUP", "add_four", "add_group", "dot_four", "dot_group"]
+__all__ = ["GROUP", "add_four", "add_four_to_two", "add_group", "dot_four", "dot_four_with_two", "dot_group"]
 
 GROUP = 4
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def dot_four(n: int, x: int, first: int, scores: int) -> None:
-    """Compute the products of a row with four others that follow each other.
+def dot_four(size: int, x: int, first: int, apart: int, scores: int) -> None:
+    """Add the products of a row with four others to four numbers.
 
     Parameters
     ----------
-    n : int
-        Length of a row.
-    x, first : int
-        Addresses of the row, and of the first of the four.
+    size : int
+        Length of a row, or of the part that is multiplied.
+    x : int
+        Address of the row.
+    first, apart : int
+        Address of the first of the four, and the bytes from each to the next.
     scores : int
-        Address of the four results.
+        Address of the four numbers.
     """
-    model, found = floats_at(x, (n,)), floats_at(scores, (GROUP,))
-    r0, r1, r2, r3 = _following(first, n)
+    model = floats_at(x, (size,))
+    r0, r1, r2, r3 = _following(first, apart, size)
     s0 = s1 = s2 = s3 = np.float32(0.0)
-    for i in range(n):
+    for i in range(size):
         s0 += model[i] * r0[i]
         s1 += model[i] * r1[i]
         s2 += model[i] * r2[i]
         s3 += model[i] * r3[i]
-    found[0], found[1], found[2], found[3] = s0, s1, s2, s3
+    _increase(scores, s0, s1, s2, s3)
 
 
 @njit(fastmath=FAST, error_model="numpy")
-def add_four(n: int, target: int, times: int, first: int) -> None:
-    """Add four rows that follow each other, each times a number, in place.
+def dot_four_with_two(size: int, x: int, x_apart: int, first: int, apart: int, scores: int, scores_apart: int) -> None:
+    """Add the products of two rows with four others to twice four numbers.
 
     Parameters
     ----------
-    n : int
-        Length of a row.
+    size : int
+        Length of a row, or of the part that is multiplied.
+    x, x_apart : int
+        Address of the first of the two rows, and the bytes from there to the second.
+    first, apart : int
+        Address of the first of the four, and the bytes from each to the next.
+    scores, scores_apart : int
+        Address of the four numbers of the first row, and the bytes from there to those of the second.
+    """
+    one, two = floats_at(x, (size,)), floats_at(x + x_apart, (size,))
+    r0, r1, r2, r3 = _following(first, apart, size)
+    s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = np.float32(0.0)
+    for i in range(size):
+        s0 += one[i] * r0[i]
+        s1 += one[i] * r1[i]
+        s2 += one[i] * r2[i]
+        s3 += one[i] * r3[i]
+        t0 += two[i] * r0[i]
+        t1 += two[i] * r1[i]
+        t2 += two[i] * r2[i]
+        t3 += two[i] * r3[i]
+    _increase(scores, s0, s1, s2, s3)
+    _increase(scores + scores_apart, t0, t1, t2, t3)
+
+
+@njit(fastmath=FUSED, error_model="numpy")
+def add_four(size: int, target: int, times: int, first: int, apart: int) -> None:
+    """Add four rows, each times a number, to a row.
+
+    Parameters
+    ----------
+    size : int
+        Length of a row, or of the part that is added.
     target : int
         Address of the row that changes.
     times : int
         Address of the four numbers.
-    first : int
-        Address of the first of the four rows.
+    first, apart : int
+        Address of the first of the four rows, and the bytes from each to the next.
     """
-    sums = floats_at(target, (n,))
-    r0, r1, r2, r3 = _following(first, n)
+    sums = floats_at(target, (size,))
+    r0, r1, r2, r3 = _following(first, apart, size)
     a0, a1, a2, a3 = _numbers(times)
-    for i in range(n):
-        sums[i] += a0 * r0[i] + a1 * r1[i] + a2 * r2[i] + a3 * r3[i]
+    for i in range(size):
+        sums[i] = sums[i] + a0 * r0[i] + a1 * r1[i] + a2 * r2[i] + a3 * r3[i]
+
+
+@njit(fastmath=FUSED, error_model="numpy")
+def add_four_to_two(size: int, target: int, target_apart: int, times: int, times_apart: int, first: int, apart: int) -> None:
+    """Add four rows, each times a number, to two rows.
+
+    Parameters
+    ----------
+    size : int
+        Length of a row, or of the part that is added.
+    target, target_apart : int
+        Address of the first of the two rows that change, and the bytes from there to the second.
+    times, times_apart : int
+        Address of the four numbers for the first, and the bytes from there to those for the second.
+    first, apart : int
+        Address of the first of the four rows, and the bytes from each to the next.
+    """
+    sum_one, sum_two = floats_at(target, (size,)), floats_at(target + target_apart, (size,))
+    r0, r1, r2, r3 = _following(first, apart, size)
+    a0, a1, a2, a3 = _numbers(times)
+    b0, b1, b2, b3 = _numbers(times + times_apart)
+    for i in range(size):
+        v0, v1, v2, v3 = r0[i], r1[i], r2[i], r3[i]
+        sum_one[i] = sum_one[i] + a0 * v0 + a1 * v1 + a2 * v2 + a3 * v3
+        sum_two[i] = sum_two[i] + b0 * v0 + b1 * v1 + b2 * v2 + b3 * v3
 
 
 @njit(fastmath=FAST, error_model="numpy")
@@ -117,15 +175,24 @@ def _four(addresses: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
 
 
 @njit(error_model="numpy")
-def _following(first: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Four rows that follow each other."""
-    size = 4 * n
+def _following(first: int, apart: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Four rows, the same number of bytes apart."""
     return (
-        floats_at(first, (n,)),
-        floats_at(first + size, (n,)),
-        floats_at(first + 2 * size, (n,)),
-        floats_at(first + 3 * size, (n,)),
+        floats_at(first, (size,)),
+        floats_at(first + apart, (size,)),
+        floats_at(first + 2 * apart, (size,)),
+        floats_at(first + 3 * apart, (size,)),
     )
+
+
+@njit(error_model="numpy")
+def _increase(place: int, a: np.float32, b: np.float32, c: np.float32, d: np.float32) -> None:
+    """Add to four numbers that follow each other."""
+    found = floats_at(place, (GROUP,))
+    found[0] += a
+    found[1] += b
+    found[2] += c
+    found[3] += d
 
 
 @njit(error_model="numpy")

@@ -19,10 +19,13 @@ from fedpdm.native.bridge import floats_at
 
 __all__ = [
     "FAST",
+    "FUSED",
+    "LINE",
     "add",
     "add_two",
     "address",
     "announce",
+    "announce_until",
     "dot",
     "dot_two",
     "put",
@@ -32,6 +35,7 @@ __all__ = [
 
 # Sums may be taken in any order, so that they are vectorised; NaN and infinity stay what they are.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
+FUSED = {"contract", "nsz"}  # sums in the order that is written: then each product is one instruction with its sum
 LINE = 64  # bytes that memory sends at once
 
 
@@ -99,8 +103,20 @@ def announce(n: int, row: int) -> None:
     row : int
         Its address.
     """
-    for place in range(0, 4 * n, LINE):
-        _fetch(row + place)
+    announce_until(row, row + 4 * n)
+
+
+@njit(error_model="numpy")
+def announce_until(start: int, end: int) -> None:
+    """Ask the memory for everything between two addresses; nobody waits for it.
+
+    Parameters
+    ----------
+    start, end : int
+        The addresses.
+    """
+    for place in range(start, end, LINE):
+        _fetch(place)
 
 
 @njit(fastmath=FAST, error_model="numpy")

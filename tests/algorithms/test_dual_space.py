@@ -50,7 +50,7 @@ def test_what_bends_the_steps_stays_in_the_usual_space():
 
 
 def test_a_run_chooses_the_cheaper_space_and_ends_with_the_same_model(monkeypatch):
-    federation = random_federation([9, 5, 8, 9], features=200)
+    federation = random_federation([9, 5, 8, 9], features=2000)
     setup = Setup(Problem(softmax(0.5), penalties.l1(1e-3)), fedpdm(rho=1.0), LocalPlan(20, 0, 0.05))
     schedule = Schedule(rounds=12, participants=2)
     chosen = Simulation(setup, federation, schedule)

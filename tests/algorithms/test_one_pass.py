@@ -1,4 +1,4 @@
-"""Linearised mode reads many rows block by block, and gets the gradient of all rows at once."""
+"""Gradients of all rows, each of which is read once: by a kernel, or block by block."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,8 @@ import pytest
 
 from fedpdm.algorithms import LocalPlan, local
 from fedpdm.algorithms.local import Examples, solve
-from fedpdm.native.gradient import BLOCK, CHUNK, SHORT, exponential, two_class_gradient
+from fedpdm.native import SWITCH
+from fedpdm.native.gradient import BLOCK, CHUNK, PARTS, TILE, exponential, softmax_gradient
 from fedpdm.problem import Problem, logistic, penalties, softmax
 from fedpdm.problem.losses import with_class_weights
 
@@ -24,6 +25,7 @@ def test_blocks_of_any_size_give_the_same_step(monkeypatch, which, rows_of_a_blo
     x0, term = (jnp.asarray(rng.normal(size=(3, WIDTH)), jnp.float32) for _ in range(2))
     problem, plan = Problem(LOSSES[which], penalties.none()), LocalPlan(3, 0, 0.05, linearised=True)
     examples = Examples(features, labels, jnp.array([ROWS, 17]), jnp.int32(1), *persons)
+    monkeypatch.setenv(SWITCH, "0")
     read = []
 
     def answer():
@@ -47,59 +49,75 @@ def test_the_exponential_is_right_to_the_last_digits():
     np.testing.assert_array_equal(limits, [1.0, *2 * [exponential(x[-1])], *2 * [exponential(x[0])], np.nan])
 
 
-@pytest.mark.parametrize("rows", [1, 2, CHUNK + 3, BLOCK, 2 * BLOCK + 37])
-@pytest.mark.parametrize(("clip", "width"), [(1.0, WIDTH), (0.3, WIDTH), (0.3, SHORT + 3)])
-def test_the_kernel_for_two_classes_gives_the_gradient_of_the_loss(rows, clip, width):
+@pytest.mark.parametrize("rows", [1, 2, CHUNK + 3, 700, PARTS * BLOCK + 37])
+@pytest.mark.parametrize(
+    ("clip", "width", "classes"), [(1.0, 30, 2), (0.3, 30, 2), (0.3, 131, 3), (1.0, 7, 4), (0.4, TILE + 9, 7)]
+)
+def test_the_kernel_gives_the_gradient_of_the_loss(rows, clip, width, classes):
     rng = np.random.default_rng(rows)
     features = jnp.asarray(rng.normal(size=(3, rows, width)), jnp.float32)
-    labels = jnp.asarray(rng.integers(0, 2, (3, rows)), jnp.int32)
+    labels = jnp.asarray(rng.integers(0, classes, (3, rows)), jnp.int32)
     weights = jnp.asarray(rng.uniform(0, 1, (3, rows)) * (rng.uniform(size=(3, rows)) > 0.2) / rows, jnp.float32)
-    model = jnp.asarray(rng.normal(size=(2, width)), jnp.float32)
+    model = jnp.asarray(rng.normal(size=(classes, width)), jnp.float32)
     loss = softmax(clip)
 
     def of(client, own):
-        return two_class_gradient(features.reshape(-1, width), labels.reshape(-1), client * rows, own, model, clip)
+        return softmax_gradient(features.reshape(-1, width), labels.reshape(-1), client * rows, own, model, clip)
 
     exact = [loss.gradient(model, features[c], labels[c], weights[c]) for c in range(3)]
     mapped = jax.jit(jax.vmap(of))(jnp.arange(3), weights)
-    np.testing.assert_allclose(mapped, jnp.stack(exact), rtol=0, atol=2e-6)
+    np.testing.assert_allclose(mapped, jnp.stack(exact), rtol=0, atol=4e-6)
     alone = jax.jit(of)(jnp.int32(1), weights[1])
     np.testing.assert_array_equal(alone, mapped[1])
     for _ in range(5):  # threads take blocks in another order every time
         np.testing.assert_array_equal(jax.jit(of)(jnp.int32(1), weights[1]), alone)
 
 
-def test_many_rows_of_two_classes_are_read_by_the_kernel(monkeypatch):
+@pytest.mark.parametrize("score", [100.0, 1e4, np.inf, np.nan])
+def test_the_kernel_knows_large_scores(score):
+    """The largest score of an example is taken off before the powers; what is not a number stays so."""
+    features = jnp.full((1, 1), score, jnp.float32)
+    model = jnp.array([[-2.0], [0.5], [2.0]], jnp.float32)
+    for label in range(3):
+        given = features, jnp.array([label], jnp.int32)
+        exact = softmax(0.5).gradient(model, *given, jnp.ones(1))
+        found = softmax_gradient(*given, jnp.int32(0), jnp.ones(1), model, 0.5)
+        np.testing.assert_allclose(found, exact, rtol=1e-6, atol=1e-29)  # powers end at e^-80
+
+
+@pytest.mark.parametrize("linearised", [True, False])
+@pytest.mark.parametrize("classes", [2, 5])
+def test_steps_on_all_rows_are_computed_by_the_kernel(monkeypatch, classes, linearised):
     """Also where a client number is out of range: no memory but the arrays' is read."""
     rng = np.random.default_rng(5)
     features = jnp.asarray(rng.normal(size=(2, ROWS, WIDTH)), jnp.float32)
-    labels = jnp.asarray(rng.integers(0, 2, (2, ROWS)), jnp.int32)
-    x0 = jnp.asarray(rng.normal(size=(2, WIDTH)), jnp.float32)
-    problem, plan = Problem(softmax(0.4), penalties.none()), LocalPlan(3, 0, 0.05, linearised=True)
+    labels = jnp.asarray(rng.integers(0, classes, (2, ROWS)), jnp.int32)
+    x0 = jnp.asarray(rng.normal(size=(classes, WIDTH)), jnp.float32)
+    problem, plan = Problem(softmax(0.4), penalties.none()), LocalPlan(3, 0, 0.05, linearised=linearised)
 
     def text(client):
         examples = Examples(features, labels, jnp.array([ROWS, 17]), jnp.int32(client))
         work = jax.jit(lambda: solve(problem, plan, examples, x0, 0.0, 0.7, jnp.float32(0.05), jax.random.key(0))[0])
         return work.lower().as_text(), work()
 
-    (plain, at_once), _ = text(1), monkeypatch.setattr(local, "KERNEL_ROWS", 1)
-    (native, in_one_pass), (_, beyond) = text(1), text(10**6)
-    assert "fedpdm_two_class_gradient" not in plain
-    assert "fedpdm_two_class_gradient" in native
+    (native, in_one_pass), (_, beyond), _ = text(1), text(10**6), monkeypatch.setenv(SWITCH, "0")
+    plain, at_once = text(1)
+    assert "fedpdm_softmax_gradient" not in plain
+    assert "fedpdm_softmax_gradient" in native
     np.testing.assert_allclose(in_one_pass, at_once, rtol=0, atol=1e-6)
     assert np.isfinite(beyond).all()
 
 
-@pytest.mark.parametrize(("classes", "limit"), [(2, "KERNEL_ROWS"), (3, "MANY_ROWS")])
-def test_rows_without_padding_are_read_where_they_are(monkeypatch, classes, limit):
+@pytest.mark.parametrize("loss", [softmax(0.4), logistic(0.4)], ids=["kernel", "blocks"])
+def test_rows_without_padding_are_read_where_they_are(monkeypatch, loss):
     """The client's rows are a part of a longer array: no copy of them is made."""
-    monkeypatch.setattr(local, limit, 1)
+    monkeypatch.setattr(local, "MANY_ROWS", 1)
     monkeypatch.setattr(local, "BLOCK_BYTES", 4 * WIDTH * 8)
     rng = np.random.default_rng(6)
     features = jnp.asarray(rng.normal(size=(3 * ROWS, WIDTH)), jnp.float32)
-    labels = jnp.asarray(rng.integers(0, classes, 3 * ROWS), jnp.int32)
-    x0 = jnp.asarray(rng.normal(size=(classes, WIDTH)), jnp.float32)
-    problem, plan = Problem(softmax(0.4), penalties.none()), LocalPlan(3, 0, 0.05, linearised=True)
+    labels = jnp.asarray(rng.integers(0, 3, 3 * ROWS), jnp.int32)
+    x0 = jnp.asarray(rng.normal(size=(3, WIDTH)), jnp.float32)
+    problem, plan = Problem(loss, penalties.none()), LocalPlan(3, 0, 0.05, linearised=True)
 
     def work(features, labels, start, unpadded):
         own = (jax.lax.dynamic_slice_in_dim(array, start, ROWS)[None] for array in (features, labels))
@@ -111,3 +129,18 @@ def test_rows_without_padding_are_read_where_they_are(monkeypatch, classes, limi
     np.testing.assert_array_equal(in_place, copied)
     of_the_client = f"f32[{ROWS},{WIDTH}]"
     assert [of_the_client in way.as_text().replace(f"f32[1,{ROWS}", f"f32[{ROWS}") for way in ways] == [True, False]
+
+
+def test_more_classes_than_the_kernel_is_fast_with_are_left_to_xla():
+    """With one gradient a round the kernel serves any number, and Newton's method differentiates its gradient."""
+    examples = Examples(jnp.ones((1, 5, 2)), jnp.zeros((1, 5), jnp.int32), jnp.array([5]), jnp.int32(0))
+    few, many = (jnp.ones((classes, 2)) for classes in (local.MANY_CLASSES, local.MANY_CLASSES + 1))
+
+    def served(x0, **plan):
+        given = Problem(softmax(), penalties.none()), LocalPlan(2, 0, 0.1, **plan), examples
+        return local._one_pass(*given, jnp.ones(5), x0) is not None
+
+    assert served(few)
+    assert not served(many)
+    assert served(many, linearised=True)
+    assert not served(few, solver="newton")

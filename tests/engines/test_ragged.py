@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from fedpdm.algorithms import local
 from fedpdm.config import load_config
 from fedpdm.data import federation_from_arrays, ragged
 from fedpdm.data.federation import Federation
@@ -49,7 +48,6 @@ def test_a_run_on_ragged_rows_is_that_on_padded_ones(preset: str, monkeypatch: p
 
 def test_one_gradient_of_ragged_clients_is_that_of_padded_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the kernel, which reads the rows where they are."""
-    monkeypatch.setattr(local, "KERNEL_ROWS", 1)
     settings = ["data.name=own", "data.partition=iid", "data.clients=5", "rounds.participants=5", "rounds.total=6"]
     private = [
         "privacy.mechanism=sound",

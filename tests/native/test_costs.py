@@ -11,7 +11,7 @@ from fedpdm.data import federation_from_arrays
 from fedpdm.engines.simulation import programs
 from fedpdm.engines.simulation.build import build_simulation
 from fedpdm.engines.simulation.memory import ALIGNMENT, LARGE_ARRAY, on_device
-from fedpdm.native.groups import GROUP, add_four, add_group, dot_four, dot_group
+from fedpdm.native.groups import GROUP, add_four, add_four_to_two, add_group, dot_four, dot_four_with_two, dot_group
 from fedpdm.native.moves import drift, move
 from fedpdm.native.vectors import add, add_two, dot, dot_two, put, put_two
 
@@ -24,8 +24,10 @@ LOOPS = {
     dot: (N, ROW, OTHER),
     dot_two: (N, TARGET, ROW, OTHER),
     dot_group: (N, GROUP_ROWS, GROUP_ROWS, TIMES),
-    dot_four: (N // GROUP, ROW, OTHER, TIMES),
-    add_four: (N // GROUP, TARGET, TIMES, ROW),
+    dot_four: (N, ROW, ROW, 4 * N, TIMES),
+    dot_four_with_two: (N, ROW, 4 * N, ROW, 4 * N, TIMES, 4 * GROUP),
+    add_four: (N, TARGET, TIMES, ROW, 0),
+    add_four_to_two: (N, TARGET, 4 * N, TIMES, 4 * GROUP, ROW, 0),
     add: (N, TARGET, NUMBER, ROW),
     add_two: (N, TARGET, NUMBER, ROW, NUMBER, OTHER),
     add_group: (N, TARGET, SECOND, TIMES, OTHERS, GROUP_ROWS),
