@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedpdm.algorithms.aggregate import element_wise_mean
+from fedpdm.algorithms.aggregate import add_up, element_wise_mean
 from fedpdm.compression.exchange import Broadcast, Message, Reports, like
 from fedpdm.problem.penalties import Penalty
 
@@ -129,9 +129,8 @@ def shared_sum(values: Array, present: Array, share: Array, shares: Array | None
     Array
         The sum, of the shape of one vector.
     """
-    if shares is None:
-        return share * jnp.sum(jnp.where(present, values, 0.0), axis=0)
-    return jnp.sum(like(shares, values) * jnp.where(present, values, 0.0), axis=0)
+    arrived = jnp.where(present, values, 0.0)
+    return share * add_up(arrived) if shares is None else add_up(arrived, shares)
 
 
 def replace_rows(table: Array, clients: Array, rows: Array, present: Array) -> Array:

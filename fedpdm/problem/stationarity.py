@@ -80,7 +80,8 @@ def stationarity_of(
     """
 
     def mean(values: Array) -> Array:
-        return jnp.mean(values, axis=0) if shares is None else jnp.tensordot(shares, values, 1)
+        each = jnp.full(len(values), 1 / len(values)) if shares is None else shares
+        return jnp.tensordot(each, values, 1, precision="highest")  # jnp.mean takes 30 times longer on a CPU
 
     gaps = models - x0
     primal = gradients + linear_terms
