@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fedpdm.algorithms.aggregate import add_up, element_wise_mean
+from fedpdm.algorithms.aggregate import element_wise_mean
 from fedpdm.compression.exchange import Broadcast, Message, Reports, like
 from fedpdm.problem.penalties import Penalty
+from fedpdm.problem.sums import add_up
 
 __all__ = ["Algorithm", "Broadcast", "Reports", "element_wise_mean", "shared_sum", "replace_rows", "hear"]
 

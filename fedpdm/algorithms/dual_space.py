@@ -36,7 +36,7 @@ def serves(problem: Problem, plan: LocalPlan, *hooks: object) -> bool:
     problem : Problem
         The loss must be one of linear scores, with its slopes, and nothing else may bend the steps.
     plan : LocalPlan
-        All rows in every step, and a fixed number of steps.
+        All rows in every step, and a fixed number of steps, at least one.
     *hooks : object
         Noise in the gradients, a support, a metric: each must be None.
 
@@ -50,6 +50,7 @@ def serves(problem: Problem, plan: LocalPlan, *hooks: object) -> bool:
         and not problem.beta
         and problem.penalty_by == "prox"
         and plan.batch_size == 0
+        and plan.steps > 0
         and plan.solver == "steps"
         and not plan.tolerance
         and not plan.linearised

@@ -115,7 +115,7 @@ def _one_pass(
 ) -> Callable[[Array], Array] | None:
     """Return how the gradient of all rows is computed if every row is read once; None: all rows at once."""
     rows, known = examples.labels.shape[1], problem.loss.native
-    if plan.batch_size or plan.solver != "steps" or jax.default_backend() != "cpu":
+    if plan.batch_size or rows == 0 or plan.solver != "steps" or jax.default_backend() != "cpu":
         return None
     types = x0.dtype, examples.features.dtype, examples.labels.dtype
     fits = types == (jnp.float32, jnp.float32, jnp.int32) and len(x0) > 1 and (plan.linearised or len(x0) <= MANY_CLASSES)

@@ -36,11 +36,14 @@ __all__ = ["block_rows", "exponential", "softmax_gradient"]
 TARGET = "fedpdm_softmax_gradient"
 BLOCK, PARTS = 2048, 8  # rows that one thread sums: at most so many, and about so many blocks of a small client
 SMALL, FEW = 64, 2**16  # but no block of fewer rows or products: it would cost more than its share of the threads saves
-CHUNK, LEAST, NEAR = 64, 16, 6400  # rows whose slopes are computed at once: at most, at least, and so many numbers between
+CHUNK, LEAST, NEAR = (
+    64,
+    16,
+    6400,
+)  # rows whose slopes are computed at once: at most, at least; between, as many as hold so many numbers
 TILE = 512  # features of a piece of work: with those of ten classes they fit into the nearest cache
 
 
-@njit
 def block_rows(rows: int, classes: int, n: int) -> int:
     """Choose how many rows one thread sums.
 
@@ -55,6 +58,9 @@ def block_rows(rows: int, classes: int, n: int) -> int:
         The rows of a block.
     """
     return min(BLOCK, max(-(-rows // PARTS), -(-FEW // (classes * n)), SMALL))
+
+
+_block_rows = njit(block_rows)  # for the kernel; the other is called where programs are made, without a compilation
 
 
 # Cephes, expf: ln 2 in two parts, and the coefficients for -ln(2)/2 to ln(2)/2
@@ -91,7 +97,7 @@ def exponential(x: np.float32) -> np.float32:
 
 @njit(error_model="numpy")
 def _two_class_slopes(count: int, scores: np.ndarray, labels: np.ndarray, each: np.ndarray, clip: np.float32) -> None:
-    """The same as `_slopes` for two classes, with half of the powers."""
+    """The work of `_slopes` for two classes, with half of the powers, on the scores of class 1."""
     one = np.float32(1.0)
     for j in range(count):
         side = one if labels[j] == 1 else -one
@@ -209,7 +215,7 @@ def _sum_block(arguments: np.ndarray, results: np.ndarray, block: int) -> None:
     classes, room = dimension(differences, 2), dimension(differences, 1)
     models, sums = floats(differences, (classes, room)), floats(results[0], (dimension(results[0], 3), classes, room))[block]
     sums[:] = 0
-    size = block_rows(rows, classes, n)
+    size = _block_rows(rows, classes, n)
     first, last = block * size, min((block + 1) * size, rows)
     own = row_at(base, n, first), own_labels[first:], each[first:last]
     _add_rows(n, *own, address(models), address(sums), 4 * room, classes, floats(clip, (1,))[0])
@@ -249,7 +255,7 @@ def softmax_gradient(features: Array, labels: Array, start: Array, weights: Arra
     Parameters
     ----------
     features, labels : Array
-        [rows of all clients, n] and [rows of all clients].
+        [rows of all clients, n] and [rows of all clients]; a label is a number from 0 to m - 1.
     start : Array
         Place of the client's first row.
     weights : Array
@@ -265,11 +271,14 @@ def softmax_gradient(features: Array, labels: Array, start: Array, weights: Arra
         [m, n].
     """
     rows, n = len(weights), features.shape[1]
+    # The kernel reads memory by these sizes and types.
+    assert (model.shape[1], len(labels)) == (n, len(features)), (model.shape, labels.shape, features.shape)
+    assert (features.dtype, labels.dtype, model.dtype) == (jnp.float32, jnp.int32, jnp.float32)
     differences = jnp.pad(model - model[0], ((0, 0), (0, -n % (LINE // 4))))  # each row begins where a line of memory does
     shape = jax.ShapeDtypeStruct((-(-rows // block_rows(rows, len(model), n)), *differences.shape), jnp.float32)
     # Each client's call by itself also where clients are mapped: its rows keep all threads busy.
     call = jax.ffi.ffi_call(TARGET, shape, vmap_method="sequential")
     numbers = start.astype(jnp.int32)[None], differences, jnp.asarray(clip, jnp.float32)[None]
-    sums = call(features, labels, weights, *numbers)
+    sums = call(features, labels, weights.astype(jnp.float32), *numbers)
     # jnp.sum over the first axis takes up to 20 times longer
     return jax.lax.fori_loop(1, len(sums), lambda block, total: total + sums[block], sums[0])[:, :n]

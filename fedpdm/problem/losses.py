@@ -55,11 +55,12 @@ class Loss(NamedTuple):
     smoothness
         `radius -> L` such that every example's gradient is L-Lipschitz in the model when `||a|| <= radius`.
     slopes
-        See `SlopesFn`: the gradient is `slopes(scores) @ features`. Needed for sparse supports only.
+        See `SlopesFn`: the gradient is `slopes(scores) @ features`. Needed for sparse supports, and for steps in the
+        space of the rows.
     initial
         The model to begin with, [rows, columns]; None: [classes, features] small random numbers.
     native
-        How `fedpdm.native.linear` knows this loss; None: it does not.
+        How the kernels of `fedpdm.native` know this loss; None: they do not.
     target
         "classes", "number" or "time": the kind of a label.
     link

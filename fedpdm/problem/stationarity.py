@@ -5,6 +5,7 @@ from jax import Array
 
 from fedpdm.problem.metric import prox_in_metric
 from fedpdm.problem.objective import Problem, local_gradients
+from fedpdm.problem.sums import add_up
 
 __all__ = ["stationarity", "stationarity_of"]
 
@@ -80,8 +81,7 @@ def stationarity_of(
     """
 
     def mean(values: Array) -> Array:
-        each = jnp.full(len(values), 1 / len(values)) if shares is None else shares
-        return jnp.tensordot(each, values, 1, precision="highest")  # jnp.mean takes 30 times longer on a CPU
+        return add_up(values) / len(values) if shares is None else add_up(values, shares)
 
     gaps = models - x0
     primal = gradients + linear_terms

@@ -41,7 +41,14 @@ def test_what_bends_the_steps_stays_in_the_usual_space():
     problem, plan = Problem(softmax(), penalties.none()), LocalPlan(5, 0, 0.1)
     assert serves(problem, plan)
     assert not serves(problem, plan, object())
-    for field, value in {"batch_size": 4, "tolerance": 1e-3, "linearised": True, "batch_clip": 1.0, "solver": "newton"}.items():
+    for field, value in {
+        "batch_size": 4,
+        "steps": 0,
+        "tolerance": 1e-3,
+        "linearised": True,
+        "batch_clip": 1.0,
+        "solver": "newton",
+    }.items():
         assert not serves(problem, plan._replace(**{field: value}))
     assert not serves(problem._replace(beta=0.1), plan)
     assert not serves(problem._replace(penalty_by="subgradient"), plan)

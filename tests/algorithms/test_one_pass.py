@@ -73,12 +73,14 @@ def test_the_kernel_gives_the_gradient_of_the_loss(rows, clip, width, classes):
         np.testing.assert_array_equal(jax.jit(of)(jnp.int32(1), weights[1]), alone)
 
 
-@pytest.mark.parametrize("score", [100.0, 1e4, np.inf, np.nan])
-def test_the_kernel_knows_large_scores(score):
+@pytest.mark.parametrize(
+    ("score", "classes"), [(100.0, 2), (1e4, 2), (np.nan, 2), (100.0, 3), (1e4, 3), (np.inf, 3), (np.nan, 3)]
+)
+def test_the_kernel_knows_large_scores(score, classes):
     """The largest score of an example is taken off before the powers; what is not a number stays so."""
     features = jnp.full((1, 1), score, jnp.float32)
-    model = jnp.array([[-2.0], [0.5], [2.0]], jnp.float32)
-    for label in range(3):
+    model = jnp.array([[-2.0], [0.5], [2.0]], jnp.float32)[:classes]
+    for label in range(classes):
         given = features, jnp.array([label], jnp.int32)
         exact = softmax(0.5).gradient(model, *given, jnp.ones(1))
         found = softmax_gradient(*given, jnp.int32(0), jnp.ones(1), model, 0.5)
@@ -144,3 +146,15 @@ def test_more_classes_than_the_kernel_is_fast_with_are_left_to_xla():
     assert not served(many)
     assert served(many, linearised=True)
     assert not served(few, solver="newton")
+
+
+def test_the_kernel_is_called_with_what_it_can_read():
+    """Anything else would be read, or written, beyond the ends of arrays. Weights may have any type."""
+    rows, labels, model = jnp.ones((64, 40)), jnp.zeros(64, jnp.int32), jnp.ones((2, 40))
+    for given in [(rows, labels, model[:, :3]), (rows, labels[:9], model), (rows, labels.astype(jnp.float32), model)]:
+        with pytest.raises(AssertionError):
+            softmax_gradient(given[0], given[1], jnp.int32(0), jnp.ones(64), given[2], 1.0)
+    with jax.enable_x64(True):
+        weights = jnp.full(64, 1 / 64, jnp.float64)
+        found = softmax_gradient(rows.astype(jnp.float32), labels, jnp.int32(0), weights, model, 1.0)
+    np.testing.assert_allclose(found, [[-0.5] * 40, [0.5] * 40], rtol=1e-6)
