@@ -36,11 +36,8 @@ __all__ = ["block_rows", "exponential", "softmax_gradient"]
 TARGET = "fedpdm_softmax_gradient"
 BLOCK, PARTS = 2048, 8  # rows that one thread sums: at most so many, and about so many blocks of a small client
 SMALL, FEW = 64, 2**16  # but no block of fewer rows or products: it would cost more than its share of the threads saves
-CHUNK, LEAST, NEAR = (
-    64,
-    16,
-    6400,
-)  # rows whose slopes are computed at once: at most, at least; between, as many as hold so many numbers
+# Rows whose slopes are computed at once: at most so many, at least so many, and between these as many as hold so many numbers
+CHUNK, LEAST, NEAR = 64, 16, 6400
 TILE = 512  # features of a piece of work: with those of ten classes they fit into the nearest cache
 
 
@@ -271,9 +268,9 @@ def softmax_gradient(features: Array, labels: Array, start: Array, weights: Arra
         [m, n].
     """
     rows, n = len(weights), features.shape[1]
-    # The kernel reads memory by these sizes and types.
-    assert (model.shape[1], len(labels)) == (n, len(features)), (model.shape, labels.shape, features.shape)
-    assert (features.dtype, labels.dtype, model.dtype) == (jnp.float32, jnp.int32, jnp.float32)
+    sizes, types = (model.shape[1], len(labels)), (features.dtype, labels.dtype, model.dtype)
+    if sizes != (n, len(features)) or types != (jnp.float32, jnp.int32, jnp.float32):  # by these the kernel reads memory
+        raise ValueError(f"features {features.shape}, labels {labels.shape}, model {model.shape} of the types {types}")
     differences = jnp.pad(model - model[0], ((0, 0), (0, -n % (LINE // 4))))  # each row begins where a line of memory does
     shape = jax.ShapeDtypeStruct((-(-rows // block_rows(rows, len(model), n)), *differences.shape), jnp.float32)
     # Each client's call by itself also where clients are mapped: its rows keep all threads busy.
